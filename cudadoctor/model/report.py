@@ -1,0 +1,44 @@
+"""The report: what `--format json` prints and what every renderer is given."""
+
+from enum import Enum
+
+from msgspec import Struct, field
+
+from cudadoctor.model.finding import Finding, UnknownRule
+from cudadoctor.model.proof import Proof
+from cudadoctor.model.snapshot import Snapshot
+
+SCHEMA = "cudadoctor.report/1"
+
+
+class Verdict(Enum):
+    """The one-word answer."""
+
+    HEALTHY = "healthy"
+    PROBLEMS = "problems"
+    UNDETERMINED = "undetermined"
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """Which cudadoctor made the report, on data of which day (of the compatibility matrices)."""
+
+    version: str
+    matrices_as_of: str = ""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One machine's report; fields in the order in which they are printed."""
+
+    schema: str = field(default=SCHEMA)
+    tool: Tool
+    created: str
+    """UTC, ISO 8601, `Z` at the end."""
+    node: str | None = None
+    verdict: Verdict
+    summary: str
+    findings: tuple[Finding, ...] = ()
+    unknown: tuple[UnknownRule, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    snapshot: Snapshot = Snapshot()
+    seconds: float | None = None
+    """How long the whole command took; null where the report was read from a file."""

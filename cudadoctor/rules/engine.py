@@ -1,0 +1,213 @@
+"""Runs rules over a snapshot: pure, and the only place where an unknown fact or a crash of a rule is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from msgspec import structs
+
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, UnknownFactError
+from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
+from cudadoctor.model.proof import Proof
+from cudadoctor.model.snapshot import ErrorSeen, Snapshot
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a rule may look at: the snapshot, the proofs, the matrices."""
+
+    snapshot: Snapshot
+    matrices: Matrices
+    proofs: tuple[Proof, ...] = ()
+
+    @cached_property
+    def _errors(self) -> dict[str, tuple[ErrorSeen, ...]]:
+        kinds: dict[str, tuple[ErrorSeen, ...]] = {}
+        for error in self.snapshot.errors:
+            kinds[error.kind] = (*kinds.get(error.kind, ()), error)
+        return kinds
+
+    def errors(self, *kinds: str) -> tuple[ErrorSeen, ...]:
+        """The errors seen of any of these kinds, in the order of the kinds named."""
+        return tuple(error for kind in kinds for error in self._errors.get(kind, ()))
+
+    def saw(self, *kinds: str) -> bool:
+        """Was an error of any of these kinds seen?"""
+        return bool(self.errors(*kinds))
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A fix and what it would change: `effect` gives the snapshot as it would be afterwards, for the re-check.
+
+    `effect` is None only where the snapshot cannot show the change (asking an administrator, a reboot of unknown outcome).
+    """
+
+    fix: Fix
+    effect: Callable[[Snapshot], Snapshot] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule yields; the engine adds code, name and severity of the rule and makes it a Finding."""
+
+    subject: str
+    what: str
+    why: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    tags: tuple[str, ...] = ()
+    confidence: Confidence = Confidence.CERTAIN
+    severity: Severity | None = None
+    """None: the rule's own."""
+    references: tuple[str, ...] = ()
+
+
+class NotApplicableError(Exception):
+    """The rule's question does not arise on this machine; the text says why."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One check. The docstring of `check` is the documentation that `explain` prints."""
+
+    code: str
+    name: str
+    severity: Severity
+    summary: str
+    check: Callable[[Case], Iterable[Problem]]
+    explained_by: tuple[str, ...] = ()
+    """Names of rules whose finding, where there is one, is the cause of this one's."""
+    essential: bool = False
+    """True where not knowing the answer leaves the whole verdict undetermined."""
+
+
+class Outcome(Enum):
+    """How a rule ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not_applicable"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """One rule's outcome; `because` says why where it is unknown, not applicable or a crash."""
+
+    rule: Rule
+    outcome: Outcome
+    problems: tuple[Problem, ...] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """All outcomes, and the findings, root causes first."""
+
+    outcomes: tuple[RuleResult, ...]
+    findings: tuple[Finding, ...] = field(default=())
+
+    def outcome_of(self, name: str) -> Outcome:
+        """The outcome of the rule of that name; raises KeyError."""
+        return {result.rule.name: result.outcome for result in self.outcomes}[name]
+
+
+def run_rule(rule: Rule, case: Case) -> RuleResult:
+    """The outcome of one rule on one case; never raises."""
+    try:
+        problems = tuple(rule.check(case))
+    except UnknownFactError as unknown:
+        not_applicable = unknown.missing.reason is MissingReason.NOT_APPLICABLE
+        outcome = Outcome.NOT_APPLICABLE if not_applicable else Outcome.UNKNOWN
+        return RuleResult(rule, outcome, because=describe_missing(unknown.missing))
+    except NotApplicableError as reason:
+        return RuleResult(rule, Outcome.NOT_APPLICABLE, because=str(reason))
+    except Exception as bug:  # noqa: BLE001  # a crash in one rule must not take the report with it; it is reported as a crash
+        return RuleResult(rule, Outcome.CRASH, because=f"{type(bug).__name__}: {bug}")
+    return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, problems)
+
+
+def describe_missing(missing: Missing) -> str:
+    """The reason in words, e.g. `timeout (nvidia-smi): no answer within 4 s`."""
+    reason = missing.reason.value.replace("_", " ")
+    source = f" ({missing.source})" if missing.source else ""
+    return f"{reason}{source}: {missing.detail}" if missing.detail else f"{reason}{source}"
+
+
+def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
+    """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
+    outcomes = tuple(run_rule(rule, case) for rule in rules)
+    fired = {result.rule.name for result in outcomes if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)}
+    broken = {result.rule.name for result in outcomes if result.problems}
+    untouched = [rule for rule in rules if rule.name not in broken and rule.severity is Severity.ERROR]
+    findings = [
+        _finding(result.rule, problem, fired, tuple(_rechecked(result.rule, problem, case, untouched)))
+        for result in outcomes
+        for problem in result.problems
+    ]
+    return Results(outcomes, _linked(findings, {rule.name: rule for rule in rules}))
+
+
+def _severity(rule: Rule, problem: Problem) -> Severity:
+    return problem.severity or rule.severity
+
+
+def _finding(rule: Rule, problem: Problem, fired: set[str], fixes: tuple[Fix, ...]) -> Finding:
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=_severity(rule, problem),
+        tags=problem.tags,
+        subject=problem.subject,
+        what=problem.what,
+        why=problem.why,
+        confidence=problem.confidence,
+        root=not any(cause in fired for cause in rule.explained_by),
+        evidence=problem.evidence,
+        fixes=fixes,
+        references=problem.references,
+    )
+
+
+def _rechecked(rule: Rule, problem: Problem, case: Case, untouched: Sequence[Rule]) -> Iterable[Fix]:
+    """The problem's fixes that help: after each, this problem is gone and no rule that passed before finds an error."""
+    for remedy in problem.remedies:
+        if remedy.effect is None:
+            yield remedy.fix
+            continue
+        after = Case(remedy.effect(case.snapshot), case.matrices)
+        still_there = any(again.subject == problem.subject for again in run_rule(rule, after).problems)
+        if not still_there and not any(_finds_error(other, after) for other in untouched):
+            yield structs.replace(remedy.fix, rechecked=True)
+
+
+def _finds_error(rule: Rule, case: Case) -> bool:
+    return any(_severity(rule, problem) is Severity.ERROR for problem in run_rule(rule, case).problems)
+
+
+def _linked(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
+    """Each cause lists the codes of what it explains; sorted by root, severity, confidence, code, subject."""
+    linked = [
+        structs.replace(
+            cause,
+            explains=tuple(sorted({effect.code for effect in findings if cause.name in rules[effect.name].explained_by})),
+        )
+        for cause in findings
+    ]
+    return tuple(sorted(linked, key=lambda f: (not f.root, f.severity.rank, f.confidence.rank, f.code, f.subject)))
+
+
+def evidence(fact_path: str, fact: Fact[object], *, value: str | None = None) -> tuple[Evidence, ...]:
+    """The evidence that a known fact gives: its value, its source, and what other sources said; nothing for a missing one."""
+    if isinstance(fact, Known):
+        shown = value if value is not None else str(fact.value)
+        first = Evidence(fact=fact_path, value=shown, source=fact.source, line=fact.line)
+        return (first, *(Evidence(fact=fact_path, value=other.value, source=other.source) for other in fact.others))
+    return ()
+

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from cudadoctor.process import (
+    MAX_OUTPUT_BYTES,
+    Completed,
+    ProgramNotFoundError,
+    RunningProgram,
+    run_program,
+)
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "MAX_OUTPUT_BYTES",
+    "Completed",
+    "ProgramNotFoundError",
+    "RealSystem",
+    "RootedSystem",
+    "RunningProgram",
+    "System",
+    "Uname",
+]
+
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Longest text file read whole; what lies beyond is cut off (procfs, headers and os-release are far shorter)."""
-MAX_OUTPUT_BYTES = 4 * 1024 * 1024
-"""Longest output taken from a program; one that prints more is stopped."""
+MAX_LINKS = 40
+"""Symbolic links followed in one path before it counts as a loop, as in the Linux kernel."""
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of a container image that sets none."""
 
 
 @dataclass(frozen=True)
-class Completed:
-    """A program that was started and ended by itself or by its deadline; output decoded with replacement."""
+class Uname:
+    """What the running system calls itself: `Linux`, `6.8.0-45-generic`, `x86_64`."""
 
-    argv: tuple[str, ...]
-    exit_code: int | None
-    """Negative: died of that signal. None: did not end within its time and was killed."""
-    stdout: str
-    stderr: str
-    seconds: float
-    truncated: bool = False
-
-    @property
-    def timed_out(self) -> bool:
-        return self.exit_code is None
-
-    @property
-    def signal_name(self) -> str:
-        """`SIGSEGV` where the program died of one, else empty."""
-        if self.exit_code is None or self.exit_code >= 0:
-            return ""
-        try:
-            return signal.Signals(-self.exit_code).name
-        except ValueError:
-            return f"signal {-self.exit_code}"
-
-
-class ProgramNotFoundError(Exception):
-    """There is no such program, or it cannot be executed; the text says which and why."""
+    system: str
+    release: str
+    machine: str
 
 
 class System(Protocol):
@@ -53,18 +54,295 @@ class System(Protocol):
     @property
     def environ(self) -> Mapping[str, str]: ...
 
+    @property
+    def platform(self) -> str:
+        """As `sys.platform`: linux, win32, darwin."""
+        ...
+
+    @property
+    def uname(self) -> Uname | None:
+        """None for the files of a machine that is not running."""
+        ...
+
     def read_text(self, path: str) -> str: ...
 
-    def list_folder(self, path: str) -> tuple[str, ...]: ...
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        """Names in the folder, sorted."""
+        ...
 
     def exists(self, path: str) -> bool: ...
 
     def is_folder(self, path: str) -> bool: ...
 
-    def real_path(self, path: str) -> str: ...
+    def real_path(self, path: str) -> str:
+        """The path without symbolic links; raises OSError where it is missing or a loop."""
+        ...
+
+    def mode(self, path: str) -> int:
+        """`st_mode`, links followed."""
+        ...
 
     def access(self, path: str, mode: int) -> bool: ...
 
-    def which(self, program: str) -> tuple[str, ...]: ...
+    def which(self, program: str) -> tuple[str, ...]:
+        """Every executable of that name on the PATH, in its order; the path itself where `program` is one."""
+        ...
 
-    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed: ...
+    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
+        """Run to the end or for `timeout` seconds, messages in English (LC_ALL=C); raises ProgramNotFoundError."""
+        ...
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
+        """Start and do not wait; raises ProgramNotFoundError."""
+        ...
+
+
+class RealSystem:
+    """This machine, with the environment of this process or the one given."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)
+        self.platform = sys.platform
+
+    @property
+    def uname(self) -> Uname:
+        if sys.platform == "win32":
+            version = sys.getwindowsversion()
+            machine = os.environ.get("PROCESSOR_ARCHITECTURE", "").lower()
+            return Uname("Windows", f"{version.major}.{version.minor}.{version.build}", machine)
+        name = os.uname()
+        return Uname(name.sysname, name.release, name.machine)
+
+    def read_text(self, path: str) -> str:
+        return _read_regular_file(path)
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        return tuple(sorted(os.listdir(_checked(path))))  # noqa: PTH208  # names, not paths, are wanted
+
+    def exists(self, path: str) -> bool:
+        return _quiet_stat(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        status = _quiet_stat(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def real_path(self, path: str) -> str:
+        try:
+            return str(Path(_checked(path)).resolve(strict=True))
+        except RuntimeError as loop:  # what pathlib raises for a loop before Python 3.13
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from loop
+
+    def mode(self, path: str) -> int:
+        return Path(_checked(path)).stat().st_mode
+
+    def access(self, path: str, mode: int) -> bool:
+        try:
+            return os.access(path, mode)
+        except ValueError:  # a NUL byte in the path
+            return False
+
+    def which(self, program: str) -> tuple[str, ...]:
+        return tuple(_unique(_programs(self, program)))
+
+    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
+        return run_program(_located(self, argv), timeout, _english(self.environ if env is None else env))
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
+        return RunningProgram(_located(self, argv), _english(self.environ if env is None else env))
+
+
+class RootedSystem:
+    """The files below `root` as if it were the root folder: an unpacked image, or a fake machine in a test.
+
+    Absolute symbolic links stay inside. Programs run only where a `runner` is given; an unpacked image has none. Windows paths
+    (`C:\\Windows`) of a win32 root are looked up below `root/C`.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        platform: str = "linux",
+        uname: Uname | None = None,
+        runner: RealSystem | None = None,
+    ) -> None:
+        self.root = root
+        self.environ: Mapping[str, str] = {"PATH": DEFAULT_PATH} if environ is None else dict(environ)
+        self.platform = platform
+        self.uname = uname
+        self._runner = runner
+        self._real = RealSystem({})
+
+    def host_path(self, path: str) -> str:
+        """Where the file really lies on this machine, links resolved inside the root; raises OSError for a loop."""
+        return str(self.root) + self._resolve(path, strict=False)
+
+    def read_text(self, path: str) -> str:
+        return self._real.read_text(self.host_path(path))
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        return self._real.list_folder(self.host_path(path))
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._real.exists(self.host_path(path))
+        except OSError:
+            return False
+
+    def is_folder(self, path: str) -> bool:
+        try:
+            return self._real.is_folder(self.host_path(path))
+        except OSError:
+            return False
+
+    def real_path(self, path: str) -> str:
+        resolved = self._resolve(path, strict=True)
+        return resolved if self.platform != "win32" else _windows_path(resolved)
+
+    def mode(self, path: str) -> int:
+        return self._real.mode(self.host_path(path))
+
+    def access(self, path: str, mode: int) -> bool:
+        try:
+            return self._real.access(self.host_path(path), mode)
+        except OSError:
+            return False
+
+    def which(self, program: str) -> tuple[str, ...]:
+        return tuple(_unique(_programs(self, program)))
+
+    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
+        return self._runner_for(argv).run(self._host_argv(argv), timeout, self.environ if env is None else env)
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
+        return self._runner_for(argv).start(self._host_argv(argv), self.environ if env is None else env)
+
+    def _runner_for(self, argv: Sequence[str]) -> RealSystem:
+        if self._runner is None:
+            raise ProgramNotFoundError(f"cannot run {argv[0]}: programs of an unpacked image are not run")
+        return self._runner
+
+    def _host_argv(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """The command line with its program looked up inside the root; one outside (our own Python) stays as it is."""
+        found = self.which(argv[0])
+        return (self.host_path(found[0]) if found else argv[0], *argv[1:])
+
+    def _resolve(self, path: str, *, strict: bool) -> str:
+        """`path` without links, as seen from inside the root."""
+        pending = list(reversed(_posix_parts(path, self.platform)))
+        done: list[str] = []
+        links = 0
+        while pending:
+            part = pending.pop()
+            if part == "..":
+                done = done[:-1]
+                continue
+            here = "/".join(("", *done, part))
+            target = _link_target(str(self.root) + here)
+            if target is None:
+                done.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            done = [] if target.startswith("/") else done
+            pending.extend(reversed(_posix_parts(target, self.platform)))
+        resolved = "/".join(("", *done))
+        if strict:
+            os.stat(str(self.root) + resolved)  # noqa: PTH116  # for its error
+        return resolved or "/"
+
+
+def _posix_parts(path: str, platform: str) -> list[str]:
+    if platform == "win32":
+        path = path.replace("\\", "/").replace(":", "", 1)
+    return [part for part in PurePosixPath(path).parts if part != "/"]
+
+
+def _windows_path(resolved: str) -> str:
+    drive, _, rest = resolved.lstrip("/").partition("/")
+    return f"{drive}:\\" + rest.replace("/", "\\")
+
+
+def _link_target(host_path: str) -> str | None:
+    try:
+        return os.readlink(host_path)  # noqa: PTH115  # the text as written
+    except (OSError, ValueError):
+        return None
+
+
+def _read_regular_file(path: str) -> str:
+    """The text of a regular file (procfs and sysfs included), cut at MAX_FILE_BYTES; never waits for a pipe or a device."""
+    if not stat.S_ISREG(os.stat(_checked(path)).st_mode):  # noqa: PTH116  # paths are plain text here
+        code = errno.EISDIR if Path(path).is_dir() else errno.EINVAL
+        raise OSError(code, "not a regular file" if code == errno.EINVAL else os.strerror(code), path)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was exchanged meanwhile
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return b"".join(_chunks(descriptor)).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    rest = MAX_FILE_BYTES
+    while rest > 0 and (data := os.read(descriptor, rest)):
+        rest -= len(data)
+        yield data
+
+
+def _checked(path: str) -> str:
+    """The path itself; OSError instead of ValueError where it holds a NUL byte, as no file has such a name."""
+    if "\0" in path:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return path
+
+
+def _quiet_stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116  # paths are plain text here
+    except (OSError, ValueError):
+        return None
+
+
+def _english(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**environ, "LC_ALL": "C"}
+
+
+def _located(system: System, argv: Sequence[str]) -> tuple[str, ...]:
+    """The command line with its program as a path, looked up on the system's own PATH; raises ProgramNotFoundError."""
+    found = system.which(argv[0])
+    if found:
+        return (found[0], *argv[1:])
+    if _is_path(argv[0]):
+        return tuple(argv)  # running it gives the precise error
+    raise ProgramNotFoundError(f"{argv[0]} is not on the PATH")
+
+
+def _is_path(program: str) -> bool:
+    return "/" in program or "\\" in program
+
+
+def _programs(system: System, program: str) -> Iterator[str]:
+    """Every executable file of that name, in the order of the PATH."""
+    windows = system.platform == "win32"
+    separator, slash = (";", "\\") if windows else (":", "/")
+    names = (program, f"{program}.exe") if windows and "." not in program else (program,)
+    if _is_path(program):
+        candidates: list[str] = [program]
+    else:
+        folders = [folder for folder in system.environ.get("PATH", "").split(separator) if folder]
+        candidates = [folder.rstrip(slash) + slash + name for folder in folders for name in names]
+    for candidate in candidates:
+        if system.access(candidate, os.X_OK) and not system.is_folder(candidate):
+            yield candidate
+
+
+def _unique(paths: Iterator[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for path in paths:
+        if path not in seen:
+            seen.add(path)
+            yield path

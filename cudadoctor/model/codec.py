@@ -1,14 +1,27 @@
 """Snapshots and reports to JSON and back: the version types travel as their text."""
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
 
-from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, DriverRelease, PtxIsa, SmTarget, VersionError
+from cudadoctor.model.versions import (
+    ComputeCapability,
+    CudaVersion,
+    DottedVersion,
+    DriverRelease,
+    Ordered,
+    PtxIsa,
+    SmTarget,
+    VersionError,
+)
 
 T = TypeVar("T")
 
-_TEXT_TYPES = (DriverRelease, CudaVersion, ComputeCapability, SmTarget, PtxIsa, DottedVersion)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+TEXT_TYPES: tuple[type[Ordered], ...] = (DriverRelease, CudaVersion, ComputeCapability, SmTarget, PtxIsa, DottedVersion)
+"""The types that JSON holds as text."""
 
 
 class DocumentError(ValueError):
@@ -16,15 +29,15 @@ class DocumentError(ValueError):
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, _TEXT_TYPES):
+    if isinstance(value, TEXT_TYPES):
         return str(value)
     raise NotImplementedError(f"cannot encode {type(value).__name__}")
 
 
 def _decode(kind: type, value: Any) -> Any:
-    if kind in _TEXT_TYPES and isinstance(value, str):
+    if issubclass(kind, TEXT_TYPES) and isinstance(value, str):
         try:
-            return kind.parse(value)  # type: ignore[attr-defined]  # every type in _TEXT_TYPES has parse
+            return kind.parse(value)
         except VersionError as error:
             raise ValueError(str(error)) from error
     raise ValueError(f"expected the text of a {kind.__name__}, got {value!r:.80}")
@@ -35,19 +48,56 @@ def to_builtins(document: Any) -> Any:
     return msgspec.to_builtins(document, enc_hook=_encode)
 
 
+def from_builtins(tree: Any, kind: type[T]) -> T:
+    """The document of type `kind` that `to_builtins` took apart; raises DocumentError, naming the place, where it is none."""
+    try:
+        return msgspec.convert(tree, kind, dec_hook=_decode)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(str(error)) from error
+
+
+def to_compact_json(document: Any) -> bytes:
+    """The document as JSON in one line, for a stream of documents; bytes of a file name that are not UTF-8 become `\\xNN`."""
+    try:
+        return msgspec.json.encode(document, enc_hook=_encode)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(to_builtins(document)))
+
+
 def to_json(document: Any) -> bytes:
     """The document as one indented JSON text."""
-    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_encode), indent=2)
+    return msgspec.json.format(to_compact_json(document), indent=2)
+
+
+def _without_surrogates(tree: Any) -> Any:
+    """The tree with each undecodable byte (which Python carries as a lone surrogate) spelled out."""
+    if isinstance(tree, str):
+        return spell_out_bytes(tree)
+    if isinstance(tree, dict):
+        return {_without_surrogates(key): _without_surrogates(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_without_surrogates(item) for item in tree]
+    return tree
+
+
+def spell_out_bytes(text: str) -> str:
+    """The text with undecodable bytes as `\\xNN` and other lone surrogates as `\\uNNNN`: always encodable."""
+    return _SURROGATE.sub(lambda match: _spelled(ord(match[0])), text)
+
+
+def _spelled(surrogate: int) -> str:
+    return f"\\x{surrogate - 0xDC00:02x}" if 0xDC80 <= surrogate <= 0xDCFF else f"\\u{surrogate:04x}"
 
 
 def from_json(data: bytes | str, kind: type[T]) -> T:
     """The document of type `kind` in `data`; raises DocumentError, naming the place, where it is none."""
     try:
         return msgspec.json.decode(data, type=kind, dec_hook=_decode)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise DocumentError(str(error)) from error
 
 
 def json_schema(kind: type) -> dict[str, Any]:
     """The JSON Schema of a document type."""
-    return msgspec.json.schema(kind, schema_hook=lambda part: {"type": "string", "description": f"A {part.__name__} as text"})
+    schema = msgspec.json.schema(kind, schema_hook=lambda part: {"type": "string", "description": f"A {part.__name__} as text"})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,6 +1,7 @@
 """The report: what `--format json` prints and what every renderer is given."""
 
 from enum import Enum
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -8,7 +9,7 @@ from cudadoctor.model.finding import Finding, UnknownRule
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import Snapshot
 
-SCHEMA = "cudadoctor.report/1"
+SCHEMA: Final = "cudadoctor.report/1"
 
 
 class Verdict(Enum):
@@ -29,7 +30,7 @@ class Tool(Struct, frozen=True, kw_only=True):
 class Report(Struct, frozen=True, kw_only=True):
     """One machine's report; fields in the order in which they are printed."""
 
-    schema: str = field(default=SCHEMA)
+    schema: Literal["cudadoctor.report/1"] = field(default=SCHEMA)
     tool: Tool
     created: str
     """UTC, ISO 8601, `Z` at the end."""

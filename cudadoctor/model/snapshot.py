@@ -27,7 +27,7 @@ class Platform(Enum):
     MACOS = "macos"
 
 
-class Host(Record):
+class Host(Record, frozen=True):
     """Operating system and hardware platform."""
 
     platform: Fact[Platform] = NOT_ASKED
@@ -45,7 +45,7 @@ class Host(Record):
     """The board's model where it is a Tegra/Jetson (device tree), else not_applicable."""
 
 
-class ApiStatus(Record):
+class ApiStatus(Record, frozen=True):
     """What a library or tool answered: code 0 is success; name and message are its own words."""
 
     code: int
@@ -60,14 +60,14 @@ class ModuleFlavour(Enum):
     OPEN = "open"
 
 
-class KernelModule(Record):
+class KernelModule(Record, frozen=True):
     """The loaded nvidia kernel module, from procfs."""
 
     driver_release: DriverRelease
     flavour: ModuleFlavour
 
 
-class DeviceNode(Record):
+class DeviceNode(Record, frozen=True):
     """A device file such as /dev/nvidia0: may this process read and write it?"""
 
     path: str
@@ -90,7 +90,7 @@ class LibraryOrigin(Enum):
     OTHER = "other"
 
 
-class LibraryCopy(Record):
+class LibraryCopy(Record, frozen=True):
     """One file that provides a shared library, and whether the loader would pick it."""
 
     soname: str
@@ -105,7 +105,7 @@ class LibraryCopy(Record):
     """True for the copy that `dlopen(soname)` of a plain process would load."""
 
 
-class PciDevice(Record):
+class PciDevice(Record, frozen=True):
     """A display or 3D controller on the PCI bus."""
 
     bus_id: str
@@ -116,7 +116,7 @@ class PciDevice(Record):
     """The kernel driver bound to it (nvidia, nouveau, vfio-pci ...); empty where none."""
 
 
-class Driver(Record):
+class Driver(Record, frozen=True):
     """The NVIDIA driver: kernel side, user-space side, and what its libraries answered."""
 
     driver_release: Fact[DriverRelease] = NOT_ASKED
@@ -154,7 +154,7 @@ class ComputeMode(Enum):
     PROHIBITED = "prohibited"
 
 
-class Gpu(Record):
+class Gpu(Record, frozen=True):
     """One GPU. `index` is nvidia-smi's (PCI order); a row that only CUDA saw counts in CUDA's order."""
 
     index: int
@@ -194,7 +194,7 @@ class Gpu(Record):
     """What a tool said in place of this GPU's values, e.g. `GPU is lost`."""
 
 
-class HostCompiler(Record):
+class HostCompiler(Record, frozen=True):
     """A C++ compiler that nvcc would or could use."""
 
     family: str
@@ -205,7 +205,7 @@ class HostCompiler(Record):
     """`NVCC_CCBIN`, `CUDAHOSTCXX`, `PATH`, `nvcc.profile`; empty where it is only present."""
 
 
-class Toolkit(Record):
+class Toolkit(Record, frozen=True):
     """One CUDA toolkit (a folder with bin/nvcc or a part of one)."""
 
     root: str
@@ -237,7 +237,7 @@ class TorchBuild(Enum):
     XPU = "xpu"
 
 
-class TorchDevice(Record):
+class TorchDevice(Record, frozen=True):
     """A device as torch lists it."""
 
     index: int
@@ -245,7 +245,7 @@ class TorchDevice(Record):
     compute_capability: ComputeCapability
 
 
-class Torch(Record):
+class Torch(Record, frozen=True):
     """The torch of the examined interpreter."""
 
     torch_version: Fact[str] = NOT_ASKED
@@ -267,7 +267,7 @@ class Torch(Record):
     location: Fact[str] = NOT_ASKED
 
 
-class Package(Record):
+class Package(Record, frozen=True):
     """An installed package of the examined environment (or of a pasted list)."""
 
     name: str
@@ -288,7 +288,7 @@ class EnvironmentKind(Enum):
     OTHER = "other"
 
 
-class PythonEnvironment(Record):
+class PythonEnvironment(Record, frozen=True):
     """The interpreter that runs the user's programs."""
 
     executable: Fact[str] = NOT_ASKED
@@ -302,14 +302,14 @@ class PythonEnvironment(Record):
     """GPU-related packages only."""
 
 
-class CudnnHeader(Record):
+class CudnnHeader(Record, frozen=True):
     """A cudnn header file and the version it declares."""
 
     path: str
     cudnn_version: DottedVersion
 
 
-class SearchFolder(Record):
+class SearchFolder(Record, frozen=True):
     """An entry of LD_LIBRARY_PATH: does it exist, and which libraries would it put in front of the loader's other choice?"""
 
     path: str
@@ -317,7 +317,7 @@ class SearchFolder(Record):
     shadows: tuple[str, ...] = ()
 
 
-class Libraries(Record):
+class Libraries(Record, frozen=True):
     """CUDA run-time libraries as the loader sees them."""
 
     copies: Fact[tuple[LibraryCopy, ...]] = NOT_ASKED
@@ -326,7 +326,7 @@ class Libraries(Record):
     ld_library_path: Fact[tuple[SearchFolder, ...]] = NOT_ASKED
 
 
-class Container(Record):
+class Container(Record, frozen=True):
     """The container that this process runs in."""
 
     kind: Fact[str] = NOT_ASKED
@@ -338,7 +338,7 @@ class Container(Record):
     """Driver libraries that the runtime mounted into the container."""
 
 
-class Wsl(Record):
+class Wsl(Record, frozen=True):
     """Windows Subsystem for Linux."""
 
     wsl_version: Fact[int] = NOT_ASKED
@@ -349,7 +349,7 @@ class Wsl(Record):
     """Linux display-driver packages or libraries installed inside the distribution."""
 
 
-class ErrorSeen(Record):
+class ErrorSeen(Record, frozen=True):
     """An error text that the error table recognised, in what a probe, a child or a pasted text said."""
 
     kind: str
@@ -361,14 +361,14 @@ class ErrorSeen(Record):
     """What the pattern's named groups caught, e.g. {"library": "libcudnn.so.8"}."""
 
 
-class TextReading(Record):
+class TextReading(Record, frozen=True):
     """What a reader understood of one piece of a pasted text; keys as in the reader's documentation."""
 
     kind: str
     values: dict[str, Any] = {}
 
 
-class ProbeRun(Record):
+class ProbeRun(Record, frozen=True):
     """How a probe went: for `-vv` and for bug reports."""
 
     probe: str
@@ -378,7 +378,7 @@ class ProbeRun(Record):
     detail: str = ""
 
 
-class Snapshot(Record):
+class Snapshot(Record, frozen=True):
     """One machine."""
 
     host: Host = Host()

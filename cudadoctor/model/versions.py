@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,14 +29,31 @@ def _match(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
     return match
 
 
+T = TypeVar("T")
+
+
+def _travels_as_text(kind: type[T]) -> type[T]:
+    """The dataclass `kind`, no longer recognisable as one: msgspec would write out its fields instead of asking our codec."""
+    delattr(kind, "__dataclass_fields__")
+    return kind
+
+
 class Ordered:
     """Equality and order by `_key`, only within one type: a driver release never equals or follows a CUDA version."""
 
     __slots__ = ()
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text that `str()` of such a value gives; raises VersionError."""
+        raise NotImplementedError
+
     @property
     def _key(self) -> tuple[object, ...]:
         raise NotImplementedError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self).parse, (str(self),)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Ordered) and self._key == other._key
@@ -57,6 +74,7 @@ class Ordered:
         return self._key >= other._key if type(other) is type(self) else NotImplemented
 
 
+@_travels_as_text
 @dataclass(frozen=True, slots=True, eq=False)
 class DottedVersion(Ordered):
     """A dotted number such as glibc 2.39, gcc 13.2.0, cuDNN 9.1.0.70; compared number by number.
@@ -94,14 +112,17 @@ class DottedVersion(Ordered):
         return self.text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DriverRelease(DottedVersion):
     """The release of the kernel driver, e.g. `580.65.06`; its branch is the first number (580).
 
     On WSL2 and Windows it is the release that nvidia-smi prints (`566.36`), not the Windows file version (`32.0.15.6636`).
     """
 
-    _PATTERN: ClassVar[re.Pattern[str]] = re.compile(rf"(\d{{1,{MAX_DIGITS}}}(?:\.\d{{1,{MAX_DIGITS}}}){{0,3}})([-+~_ ].*|)", re.DOTALL)
+    __slots__ = ()
+
+    _PATTERN: ClassVar[re.Pattern[str]] = re.compile(
+        rf"(\d{{1,{MAX_DIGITS}}}(?:\.\d{{1,{MAX_DIGITS}}}){{0,3}})([-+~_ ].*|)", re.DOTALL
+    )
 
     @classmethod
     def parse(cls, text: str) -> DriverRelease:
@@ -115,6 +136,7 @@ class DriverRelease(DottedVersion):
         return self.parts[0]
 
 
+@_travels_as_text
 @dataclass(frozen=True, slots=True, eq=False)
 class CudaVersion(Ordered):
     """A CUDA release number: of a toolkit, a runtime, a build of torch, or the newest that a driver supports.
@@ -169,6 +191,7 @@ class CudaVersion(Ordered):
         return self.text
 
 
+@_travels_as_text
 @dataclass(frozen=True, slots=True, eq=False)
 class PtxIsa(Ordered):
     """The version of the PTX language, e.g. 8.5 (what `.version` in a PTX file says)."""
@@ -190,6 +213,7 @@ class PtxIsa(Ordered):
         return f"{self.major}.{self.minor}"
 
 
+@_travels_as_text
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputeCapability(Ordered):
     """The compute capability of a device, e.g. 8.6."""
@@ -200,7 +224,9 @@ class ComputeCapability(Ordered):
     @classmethod
     def parse(cls, text: str) -> ComputeCapability:
         """Read `8.6`, `(8, 6)` or `sm_86`; raises VersionError."""
-        match = _match(re.compile(r"\(?(\d{1,2})(?:\.|,\s{0,3})(\d)\)?|(?:sm_|compute_)(\d{1,2})(\d)[af]?"), text, "a compute capability")
+        match = _match(
+            re.compile(r"\(?(\d{1,2})(?:\.|,\s{0,3})(\d)\)?|(?:sm_|compute_)(\d{1,2})(\d)[af]?"), text, "a compute capability"
+        )
         major, minor = (match[1], match[2]) if match[1] is not None else (match[3], match[4])
         return cls(int(major), int(minor))
 
@@ -235,6 +261,7 @@ class CodeKind(Enum):
     LTO = "lto"
 
 
+@_travels_as_text
 @dataclass(frozen=True, slots=True, eq=False)
 class SmTarget(Ordered):
     """A compile target or the code made for it: `sm_90`, `sm_90a`, `compute_120`, `sm_100f`.

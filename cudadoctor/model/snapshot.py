@@ -246,8 +246,13 @@ class TorchDevice(Record, frozen=True):
 
 
 class Torch(Record, frozen=True):
-    """The torch of the examined interpreter."""
+    """The torch of the examined interpreter.
 
+    Installed but not importable: `imports` is Missing with the reason (crashed, failed, timeout) and the real words, and what
+    the files tell without importing (version from the metadata, architectures from the binaries) is still known.
+    """
+
+    imports: Fact[bool] = NOT_ASKED
     torch_version: Fact[str] = NOT_ASKED
     """As `torch.__version__` prints it, local part included: 2.5.1+cu124."""
     build: Fact[TorchBuild] = NOT_ASKED

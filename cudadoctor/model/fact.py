@@ -6,6 +6,7 @@ from typing import Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 T = TypeVar("T")
+C = TypeVar("C", covariant=True)
 
 
 class MissingReason(Enum):
@@ -32,10 +33,10 @@ class OtherSource(Struct, frozen=True):
     value: str
 
 
-class Known(Struct, Generic[T], frozen=True, omit_defaults=True, tag_field="state", tag="known"):
+class Known(Struct, Generic[C], frozen=True, omit_defaults=True, tag_field="state", tag="known"):
     """A value and where it was read; `line` (from 1) where the source is a text."""
 
-    value: T
+    value: C
     source: str
     line: int | None = None
     others: tuple[OtherSource, ...] = ()
@@ -73,3 +74,10 @@ def known(fact: Fact[T]) -> T:
 def maybe(fact: Fact[T]) -> T | None:
     """The value of a fact, or None: for rules to which the absence itself means something."""
     return None if isinstance(fact, Missing) else fact.value
+
+
+def describe_missing(missing: Missing) -> str:
+    """The reason in words, e.g. `timeout (nvidia-smi): no answer within 4 s`."""
+    reason = missing.reason.value.replace("_", " ")
+    source = f" ({missing.source})" if missing.source else ""
+    return f"{reason}{source}: {missing.detail}" if missing.detail else f"{reason}{source}"

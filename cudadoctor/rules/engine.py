@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import structs
 
 from cudadoctor.matrices import Matrices
-from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, UnknownFactError
+from cudadoctor.model.fact import Fact, Known, MissingReason, UnknownFactError, describe_missing
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ErrorSeen, Snapshot
@@ -131,13 +131,6 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
     except Exception as bug:  # noqa: BLE001  # a crash in one rule must not take the report with it; it is reported as a crash
         return RuleResult(rule, Outcome.CRASH, because=f"{type(bug).__name__}: {bug}")
     return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, problems)
-
-
-def describe_missing(missing: Missing) -> str:
-    """The reason in words, e.g. `timeout (nvidia-smi): no answer within 4 s`."""
-    reason = missing.reason.value.replace("_", " ")
-    source = f" ({missing.source})" if missing.source else ""
-    return f"{reason}{source}: {missing.detail}" if missing.detail else f"{reason}{source}"
 
 
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:

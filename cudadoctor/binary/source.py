@@ -137,3 +137,27 @@ class BytesSource:
     def read(self, offset: int, length: int) -> bytes:
         """The bytes from `offset`; fewer than `length` only at the end."""
         return self._data[offset : offset + length] if offset >= 0 else b""
+
+
+class WorkLimitError(BinaryError):
+    """Reading a file took far more work than any real file needs."""
+
+
+class MeteredSource:
+    """Another source, read only so many times and so many bytes: hostile headers cannot make a scan endless."""
+
+    __slots__ = ("_bytes_left", "_parent", "_reads_left", "size")
+
+    def __init__(self, parent: ByteSource) -> None:
+        self._parent, self.size = parent, parent.size
+        self._bytes_left = 8 * parent.size + (1 << 26)
+        self._reads_left = 1 << 22
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes from `offset`; raises WorkLimitError once the allowance is used up."""
+        data = self._parent.read(offset, length)
+        self._bytes_left -= len(data)
+        self._reads_left -= 1
+        if self._bytes_left < 0 or self._reads_left < 0:
+            raise WorkLimitError("the file's headers lead in circles: gave up reading it")
+        return data

@@ -1,0 +1,81 @@
+"""The pieces of GPU code that a file carries: entries (one target each) in modules (one compilation unit each)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudadoctor.model.versions import PtxIsa, SmTarget
+
+TINY_SASS, TINY_PTX = 2300, 80
+"""Unpacked bytes below which an image is likely a stub without kernels: constants, device-link leftovers, a compiler's default
+architecture. A hint, not a proof: nvcc 13.0 makes 1,464 to 1,960 bytes of SASS (56 of PTX) of a file without kernels and 2,856
+(92) of an empty kernel; in cuDNN and others stubs have 0.7-5.3 kB and one-kernel cubins at least 2.5 kB."""
+
+
+PTX_KIND, SASS_KIND, LTO_KIND = 1, 2, 8
+"""Values of an entry's kind field."""
+
+
+class Compression(Enum):
+    """How the payload of an entry is stored."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+    SCRAMBLED = "scrambled"
+    """LTO-IR of CUDA 13: flagged as zstd, but no zstd frame."""
+
+
+class Place(Enum):
+    """Where in the file a module lies, which decides how it is loaded."""
+
+    REGISTERED = "registered"
+    """In `.nv_fatbin`: loaded when one of its kernels is launched."""
+    RELOCATABLE = "relocatable"
+    """In `__nv_relfatbin`: input of the device linker, not loaded by itself."""
+    DATA = "data"
+    """In another data section: loaded, or not, by the library's own code."""
+    LOOSE = "loose"
+    """A cubin without a container in a data section: likewise."""
+    FILE = "file"
+    """The file is GPU code itself (.fatbin, .cubin, .ptx)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Code for one target. `target` is None where the kind or architecture is unknown; sizes in bytes."""
+
+    target: SmTarget | None
+    ptx_isa: PtxIsa | None
+    kind_number: int
+    compression: Compression
+    offset: int
+    stored_size: int
+    unpacked_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One container, loaded as a whole or not at all. `complete` is False where its headers run out of the file.
+
+    `device_linked`: the result of a device link (nvcc -rdc=true) of the relocatable modules of the same file.
+    """
+
+    place: Place
+    section: str
+    offset: int
+    size: int
+    entries: tuple[Entry, ...]
+    complete: bool = True
+    device_linked: bool = False
+
+    @property
+    def is_tiny(self) -> bool:
+        """True where every image is so small that the module is probably a stub without kernels."""
+        sass = [entry.unpacked_size for entry in self.entries if entry.kind_number == SASS_KIND]
+        if sass:
+            return max(sass) < TINY_SASS
+        return all(entry.kind_number == PTX_KIND and entry.unpacked_size < TINY_PTX for entry in self.entries)

@@ -1,0 +1,30 @@
+"""Reads the target and the language version of PTX text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cudadoctor.binary.device_code import PTX_KIND, Compression, Entry, Module, Place
+from cudadoctor.model.versions import CodeKind, PtxIsa, SmTarget, VersionError
+
+if TYPE_CHECKING:
+    from cudadoctor.binary.source import ByteSource
+
+_DIRECTIVES = re.compile(rb"(?m)^\s*\.version\s+(\d+\.\d+)\s[^\0]*?^\s*\.target\s+(sm_\d{2,3}[af]?)\b")
+_SEARCHED = 1 << 16
+
+
+def read_ptx(source: ByteSource) -> Module | None:
+    """The module that a PTX text is; None where its first 64 kB have no `.version` and `.target`."""
+    found = _DIRECTIVES.search(source.read(0, _SEARCHED))
+    if found is None:
+        return None
+    try:
+        isa = PtxIsa.parse(found[1].decode())
+        plain = SmTarget.parse(found[2].decode())
+    except VersionError:
+        return None
+    target = SmTarget(CodeKind.PTX, plain.compute_capability, plain.suffix)
+    entry = Entry(target, isa, PTX_KIND, Compression.NONE, 0, source.size, source.size)
+    return Module(Place.FILE, "", 0, source.size, (entry,))

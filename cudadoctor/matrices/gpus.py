@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 
@@ -34,7 +34,11 @@ class GpuModel:
     """One product."""
 
     name: str
+    """The catalogue's name; a bare driver or PCI name where the catalogue has no row."""
+    driver_names: tuple[str, ...]
+    """What drivers print, where that is not the catalogue's name in other spelling."""
     chip: str
+    """Code name; empty where only a driver's name is known."""
     compute_capability: ComputeCapability
     year: int | None
     memory_gb: float | None
@@ -85,6 +89,25 @@ class PciTable(msgspec.Struct, frozen=True):
     driver_products: dict[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class NameIndex:
+    """Products by the words of their names."""
+
+    entries: tuple[tuple[tuple[str, ...], GpuModel], ...]
+    exact: dict[tuple[str, ...], tuple[GpuModel, ...]]
+    """By sorted words."""
+
+    @classmethod
+    def of(cls, named: Iterable[tuple[str, GpuModel]]) -> NameIndex:
+        entries = tuple((words(name), model) for name, model in named)
+        exact: dict[tuple[str, ...], tuple[GpuModel, ...]] = {}
+        for have, model in entries:
+            key = tuple(sorted(have))
+            if model not in exact.get(key, ()):
+                exact[key] = (*exact.get(key, ()), model)
+        return cls(entries, exact)
+
+
 @dataclass(frozen=True)
 class GpuMatrix:
     """matrices/gpus.toml and gpu_pci_ids.json, with the capabilities they point to."""
@@ -100,15 +123,26 @@ class GpuMatrix:
     def by_name(self, text: str) -> tuple[GpuModel, ...]:
         """The products that a name means: exactly that one, else those whose name has it as a part; empty where none.
 
-        Spelling is that of people, catalogues, drivers or an nvidia-smi that cuts names off.
+        Spelling is that of people, catalogues, drivers or an nvidia-smi that cuts names off. Where drivers print one name
+        for several chips, each chip has its row.
         """
         wanted = words(text)
         if not wanted:
             return ()
         if is_shortened(text):
             return self._beginning_with(" ".join(wanted))
-        exact = self._where(lambda have: have == wanted)
-        return exact or self._containing(wanted) or self._without_endings(wanted)
+        return self._exactly(wanted) or self._containing(wanted) or self._without_endings(wanted)
+
+    def _exactly(self, wanted: tuple[str, ...]) -> tuple[GpuModel, ...]:
+        """Products with just these words, in any order (catalogues and drivers place `Mobile` differently)."""
+        key = tuple(sorted(wanted))
+        found: dict[ComputeCapability, list[GpuModel]] = {}
+        for index in (self._catalogue, self._driver_names, self._pci_names):
+            known = set(found)
+            for model in index.exact.get(key, ()):
+                if model.compute_capability not in known:
+                    found.setdefault(model.compute_capability, []).append(model)
+        return tuple(model for models in found.values() for model in models)
 
     def _containing(self, wanted: tuple[str, ...]) -> tuple[GpuModel, ...]:
         joined = " ".join(wanted)
@@ -123,36 +157,36 @@ class GpuMatrix:
         for length in range(len(wanted) - 1, 0, -1):
             part = wanted[:length]
             if not any(character.isdigit() for character in "".join(part)):
-                return ()
-            found = self._where(lambda have, part=part: holds_run(have, part))  # type: ignore[misc] # mypy: default binds part
+                break
+            found = self._exactly(part) or self._where(partial(holds_run, part=part))
             if found:
                 return found
-        return self._without_endings(wanted[1:]) if wanted[0] == "grid" else ()
+        return ()
 
     def _beginning_with(self, start: str) -> tuple[GpuModel, ...]:
         return self._where(lambda have: " ".join(have).startswith(start))
 
     def _where(self, matches: Callable[[tuple[str, ...]], bool]) -> tuple[GpuModel, ...]:
-        """Matching products of the catalogue, else of the drivers' own names, else of the PCI list."""
-        for index in (self._catalogue, self._driver_names, self._pci_names):
-            found = [model for have, models in index if matches(have) for model in models]
+        """Matching products of the catalogue, else of the drivers' own names (the PCI list has too many code names)."""
+        for index in (self._catalogue, self._driver_names):
+            found = tuple(dict.fromkeys(model for have, model in index.entries if matches(have)))
             if found:
-                return tuple(dict.fromkeys(found))
+                return found
         return ()
 
     @cached_property
-    def _catalogue(self) -> tuple[tuple[tuple[str, ...], tuple[GpuModel, ...]], ...]:
-        return _by_words((model.name, model) for model in self.models)
+    def _catalogue(self) -> NameIndex:
+        return NameIndex.of((name, model) for model in self.models for name in (model.name, *model.driver_names))
 
     @cached_property
-    def _driver_names(self) -> tuple[tuple[tuple[str, ...], tuple[GpuModel, ...]], ...]:
+    def _driver_names(self) -> NameIndex:
         meta = self.pci.meta
         origin = Provenance(meta.source_driver_products, meta.as_of, Verified.MECHANICAL)
-        return _by_words((name, _bare(name, "", cc, origin)) for name, ccs in self.pci.driver_products.items() for cc in ccs)
+        return NameIndex.of((name, _bare(name, "", cc, origin)) for name, ccs in self.pci.driver_products.items() for cc in ccs)
 
     @cached_property
-    def _pci_names(self) -> tuple[tuple[tuple[str, ...], tuple[GpuModel, ...]], ...]:
-        return _by_words(
+    def _pci_names(self) -> NameIndex:
+        return NameIndex.of(
             (name, _bare(name, entry.chip, entry.cc, self._pci_origin))
             for entry in self.pci.devices.values()
             for name in entry.name.split(" / ")
@@ -180,9 +214,9 @@ class GpuMatrix:
             return None
         for name in (*entry.driver_names, *entry.name.split(" / ")):
             wanted = words(name) if name else ()
-            model = next((model for have, models in self._catalogue if have == wanted for model in models), None)
-            if model is not None and str(model.compute_capability) == entry.cc:
-                return model
+            for model in self._catalogue.exact.get(tuple(sorted(wanted)), ()):
+                if str(model.compute_capability) == entry.cc:
+                    return model
         return _bare(entry.driver_names[0] if entry.driver_names else entry.name, entry.chip, entry.cc, self._pci_origin)
 
     def chip(self, name: str) -> Chip | None:
@@ -204,18 +238,11 @@ class GpuMatrix:
         return next(iter(found)) if len(found) == 1 else None
 
 
-def _by_words(named: Iterable[tuple[str, GpuModel]]) -> tuple[tuple[tuple[str, ...], tuple[GpuModel, ...]], ...]:
-    index: dict[tuple[str, ...], list[GpuModel]] = {}
-    for name, model in named:
-        index.setdefault(words(name), []).append(model)
-    return tuple((key, tuple(models)) for key, models in index.items())
-
-
 _NO_PEAKS = Peaks(None, None, None, None, None, None, None, None)
 
 
 def _bare(name: str, chip: str, cc: str, origin: Provenance) -> GpuModel:
-    return GpuModel(name, chip, ComputeCapability.parse(cc), None, None, _NO_PEAKS, False, None, None, origin)
+    return GpuModel(name, (), chip, ComputeCapability.parse(cc), None, None, _NO_PEAKS, False, None, None, origin)
 
 
 def _peaks(row: Row) -> Peaks:
@@ -234,6 +261,7 @@ def _peaks(row: Row) -> Peaks:
 def _model(row: Row) -> GpuModel:
     return GpuModel(
         name=row.text("name"),
+        driver_names=row.texts("driver_names"),
         chip=row.text("chip"),
         compute_capability=row.parsed("cc", ComputeCapability.parse),
         year=row.integer_or_none("year"),

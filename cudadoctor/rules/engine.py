@@ -136,7 +136,9 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
     """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
     outcomes = tuple(run_rule(rule, case) for rule in rules)
-    fired = {result.rule.name for result in outcomes if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)}
+    fired = {
+        result.rule.name for result in outcomes if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)
+    }
     broken = {result.rule.name for result in outcomes if result.problems}
     untouched = [rule for rule in rules if rule.name not in broken and rule.severity is Severity.ERROR]
     findings = [
@@ -203,4 +205,3 @@ def evidence(fact_path: str, fact: Fact[object], *, value: str | None = None) ->
         first = Evidence(fact=fact_path, value=shown, source=fact.source, line=fact.line)
         return (first, *(Evidence(fact=fact_path, value=other.value, source=other.source) for other in fact.others))
     return ()
-

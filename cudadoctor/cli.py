@@ -1,0 +1,124 @@
+"""The command line: parses, calls, exits. What a command does lives in the module that it calls; imports are made there too,
+so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from cudadoctor.exit_codes import ExitCode
+
+DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
+
+app = typer.Typer(
+    name="cudadoctor",
+    help="Says what is wrong with this machine's CUDA stack, why, and the exact command that fixes it.\n\n"
+    "Reads and measures only: no fix is executed, nothing is sent anywhere.",
+    epilog="Exit codes: 0 no problem, 1 problems, 2 usage or unreadable input, 3 a bug of cudadoctor, 4 undetermined.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+class FailOn(str, Enum):
+    """From which severity on a finding makes the exit code 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+class ReportFormat(str, Enum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+FormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
+PythonOption = Annotated[
+    str | None, typer.Option("--python", metavar="PATH", help="Interpreter to examine; default: the active environment.")
+]
+SelectOption = Annotated[
+    list[str] | None, typer.Option("--select", metavar="RULE", help="Only these rules (name, code, or block such as CD4).")
+]
+IgnoreOption = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULE", help="All but these rules.")]
+FailOnOption = Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Deadline of the whole command.")]
+NodeOption = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this machine in the report.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Findings only.")]
+VerboseOption = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, help="-v: evidence and what was not determined; -vv: how each probe went.")
+]
+
+
+def fail(code: ExitCode, message: str) -> NoReturn:
+    """Say what is wrong on standard error and end with this code."""
+    print(f"cudadoctor: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+@app.command(rich_help_panel=DIAGNOSE)
+def check(
+    python: PythonOption = None,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option("--snapshot", metavar="FILE", help="Judge a machine saved by --format json, or - for standard input."),
+    ] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Do not run kernels on the GPU.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also the slow proofs: a CUDA extension built through torch.")] = False,
+    format: FormatOption = ReportFormat.TEXT,
+    output: OutputOption = None,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    timeout: TimeoutOption = 30.0,
+    node: NodeOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Diagnose this machine: probe, judge, run kernels, report."""
+    from cudadoctor.commands import check as command
+
+    raise typer.Exit(
+        command.run(
+            command.CheckOptions(
+                python=python,
+                snapshot=snapshot,
+                prove=command.Prove.NOTHING if no_run else command.Prove.ALL if full else command.Prove.QUICK,
+                timeout=timeout,
+                node=node,
+                output=command.OutputOptions(format.value, output, fail_on.value, quiet, verbose),
+                selection=command.Selection(tuple(select or ()), tuple(ignore or ())),
+            )
+        )
+    )
+
+
+def run() -> NoReturn:
+    """Run the command line; a closed pipe and Ctrl-C end it quietly, a bug with the code that says so."""
+    try:
+        app(standalone_mode=True)
+    except BrokenPipeError:
+        _drop_stdout()
+        sys.exit(ExitCode.OK)
+    except KeyboardInterrupt:
+        print("cudadoctor: interrupted", file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
+    sys.exit(ExitCode.OK)
+
+
+def _drop_stdout() -> None:
+    """Point standard output nowhere, so that the interpreter's last flush cannot fail again."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

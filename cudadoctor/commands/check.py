@@ -1,0 +1,118 @@
+"""`check`: examine this machine, or judge one saved elsewhere, and report."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
+from cudadoctor.exit_codes import ExitCode
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.codec import DocumentError, from_json
+from cudadoctor.model.redact import redact
+from cudadoctor.model.report import Report
+
+MAX_REPORT_BYTES = 64 * 1024 * 1024
+"""Largest saved report read."""
+NODE_VARIABLES = ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME")
+"""Variables that name the node: Slurm's, and the usual ones of Kubernetes' downward API."""
+
+__all__ = ["CheckOptions", "OutputOptions", "Prove", "Selection", "run"]
+
+
+class Prove(Enum):
+    """Which kernels are run."""
+
+    NOTHING = "nothing"
+    QUICK = "quick"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What the command line asked for."""
+
+    python: str | None = None
+    snapshot: Path | None = None
+    prove: Prove = Prove.QUICK
+    timeout: float = 30.0
+    node: str | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
+    selection: Selection = field(default_factory=Selection)
+
+
+class InputError(Exception):
+    """An input of the user's cannot be used; the text says why."""
+
+
+def run(options: CheckOptions) -> ExitCode:
+    """Diagnose, print, and say how it went."""
+    try:
+        options.selection.rules()
+        diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
+        emit(redact(diagnosis.report), options.output)
+    except (InputError, SelectionError, OutputError) as error:
+        print(f"cudadoctor: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    for crash in diagnosis.crashes:
+        print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
+    return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
+
+
+def _saved(options: CheckOptions, path: Path) -> Diagnosis:
+    saved = read_report(path)
+    return diagnose(saved.snapshot, saved.proofs, Matrices.load(), selection=options.selection, node=options.node or saved.node)
+
+
+def _examine(options: CheckOptions) -> Diagnosis:
+    from cudadoctor.examination import examine
+    from cudadoctor.report.progress import progress
+    from cudadoctor.system import RealSystem
+
+    started = time.monotonic()
+    matrices = Matrices.load()
+    with progress() as say:
+        snapshot, proofs = examine(
+            RealSystem(), matrices, python=options.python, prove=options.prove.value, timeout=options.timeout, say=say
+        )
+    return diagnose(
+        snapshot,
+        proofs,
+        matrices,
+        selection=options.selection,
+        node=options.node or node_name(os.environ),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def node_name(environ: Mapping[str, str]) -> str | None:
+    """The node's name as the cluster's software sets it."""
+    return next((environ[name] for name in NODE_VARIABLES if environ.get(name)), None)
+
+
+def read_report(path: Path) -> Report:
+    """The report saved in a file (`-`: standard input); raises InputError."""
+    try:
+        data = sys.stdin.buffer.read(MAX_REPORT_BYTES + 1) if str(path) == "-" else _read(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > MAX_REPORT_BYTES:
+        raise InputError(f"{path} is larger than {MAX_REPORT_BYTES // (1024 * 1024)} MB, too large for a report")
+    try:
+        return from_json(data, Report)
+    except DocumentError as error:
+        raise InputError(f"{path} is no cudadoctor report: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        path.stat()
+        raise InputError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_REPORT_BYTES + 1)

@@ -1,0 +1,97 @@
+"""Where a report goes and which exit code it gives: shared by every command that ends in a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from cudadoctor.exit_codes import ExitCode
+from cudadoctor.model.finding import Severity
+from cudadoctor.model.report import Report, Verdict
+from cudadoctor.report import RENDERERS, Charset, Detail, RenderOptions
+
+FILE_WIDTH = 100
+"""Columns of a text report that goes to a file or a pipe."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Format, destination and amount of a report, and what counts as a failure."""
+
+    format: str = "text"
+    path: Path | None = None
+    fail_on: str = "error"
+    quiet: bool = False
+    verbosity: int = 0
+
+    @property
+    def detail(self) -> Detail:
+        """How much the renderer shows."""
+        if self.quiet:
+            return Detail.FINDINGS
+        return (Detail.NORMAL, Detail.EVIDENCE, Detail.PROBE_RUNS)[min(self.verbosity, 2)]
+
+
+class OutputError(Exception):
+    """The report could not be written; the text says why."""
+
+
+def exit_code(report: Report, fail_on: str, bugs: tuple[str, ...] = ()) -> ExitCode:
+    """The code of design.md section 2: problems before undetermined; a bug of ours before everything."""
+    if bugs:
+        return ExitCode.INTERNAL
+    worst = {"error": (Severity.ERROR,), "warning": (Severity.ERROR, Severity.WARNING), "never": ()}[fail_on]
+    if any(finding.severity in worst for finding in report.findings):
+        return ExitCode.PROBLEMS
+    return ExitCode.UNDETERMINED if report.verdict is Verdict.UNDETERMINED and fail_on != "never" else ExitCode.OK
+
+
+def write(text: str, path: Path | None) -> None:
+    """To the file, whole or not at all, or to standard output; raises OutputError."""
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def emit(report: Report, options: OutputOptions) -> None:
+    """Render and write a report that is already redacted; raises OutputError."""
+    write(RENDERERS[options.format](report, render_options(options)), options.path)
+
+
+def render_options(options: OutputOptions) -> RenderOptions:
+    """Width, colour and charset of the destination (NO_COLOR, FORCE_COLOR and a pipe are respected)."""
+    if options.path is not None:
+        return RenderOptions(width=FILE_WIDTH, colour=False, charset=Charset.UNICODE, detail=options.detail)
+    terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size((FILE_WIDTH, 24)).columns if terminal else int_or(os.environ.get("COLUMNS"), FILE_WIDTH)
+    return RenderOptions(
+        width=max(40, min(columns, 120)),
+        colour=_colour(sys.stdout),
+        charset=Charset.of_encoding(sys.stdout.encoding),
+        detail=options.detail,
+    )
+
+
+def int_or(text: str | None, default: int) -> int:
+    """The number in the text, or the default where it holds none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else default
+
+
+def _colour(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"

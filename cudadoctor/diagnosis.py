@@ -1,0 +1,147 @@
+"""From a snapshot and proofs to the report: runs the rules, gives the verdict and the one-sentence summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from cudadoctor import __version__
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.fact import Fact, Missing, MissingReason
+from cudadoctor.model.finding import Finding, Severity, UnknownRule
+from cudadoctor.model.proof import Proof, ProofOutcome
+from cudadoctor.model.report import Report, Tool, Verdict
+from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.rules import RULES
+from cudadoctor.rules.engine import Case, Outcome, Results, Rule, evaluate
+
+NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)
+
+
+class SelectionError(ValueError):
+    """`--select` or `--ignore` names no rule."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rules speak: names or codes (`CD412`, `arch-missing-in-wheel`, or a block such as `CD4`)."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def rules(self, rules: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
+        """The rules that remain; raises SelectionError for an entry that names none."""
+        for entry in (*self.select, *self.ignore):
+            if not any(_names(entry, rule) for rule in rules):
+                raise SelectionError(f"no rule is called {entry!r}; `cudadoctor rules` lists them")
+        chosen = [rule for rule in rules if not self.select or any(_names(entry, rule) for entry in self.select)]
+        return tuple(rule for rule in chosen if not any(_names(entry, rule) for entry in self.ignore))
+
+
+def _names(entry: str, rule: Rule) -> bool:
+    wanted = entry.strip()
+    return wanted.lower() == rule.name or (
+        wanted.upper().startswith("CD") and wanted[2:].isdigit() and rule.code.startswith(wanted.upper())
+    )
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The report, and what the rules did: an internal crash of a rule decides the exit code."""
+
+    report: Report
+    results: Results
+
+    @property
+    def crashes(self) -> tuple[str, ...]:
+        """`rule: error` for each rule that crashed: a bug of cudadoctor."""
+        return tuple(
+            f"{result.rule.name}: {result.because}" for result in self.results.outcomes if result.outcome is Outcome.CRASH
+        )
+
+
+def diagnose(
+    snapshot: Snapshot,
+    proofs: tuple[Proof, ...],
+    matrices: Matrices,
+    *,
+    selection: Selection | None = None,
+    node: str | None = None,
+    seconds: float | None = None,
+) -> Diagnosis:
+    """Judge a machine."""
+    rules = (selection or Selection()).rules()
+    results = evaluate(Case(snapshot, matrices, proofs), rules)
+    unknown = tuple(
+        UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)
+        for result in results.outcomes
+        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASH)
+    )
+    verdict = _verdict(results, proofs, snapshot)
+    report = Report(
+        tool=Tool(version=__version__, matrices_as_of=matrices.drivers.as_of.isoformat()),
+        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        node=node,
+        verdict=verdict,
+        summary=summary(verdict, results.findings, proofs),
+        findings=results.findings,
+        unknown=unknown,
+        proofs=proofs,
+        snapshot=snapshot,
+        seconds=seconds,
+    )
+    return Diagnosis(report, results)
+
+
+def _verdict(results: Results, proofs: Sequence[Proof], snapshot: Snapshot) -> Verdict:
+    if any(finding.severity is Severity.ERROR for finding in results.findings):
+        return Verdict.PROBLEMS
+    essential_unknown = any(
+        result.rule.essential and result.outcome in (Outcome.UNKNOWN, Outcome.CRASH) for result in results.outcomes
+    )
+    unproven = any(proof.outcome is ProofOutcome.UNKNOWN for proof in proofs)
+    return Verdict.UNDETERMINED if essential_unknown or unproven or _something_hung(snapshot) else Verdict.HEALTHY
+
+
+def _something_hung(snapshot: Snapshot) -> bool:
+    """Did a source that the verdict rests on hang or die?"""
+    driver = snapshot.driver
+    facts: tuple[Fact[object], ...] = (driver.nvidia_smi, driver.nvml, driver.cu_init, snapshot.python.torch)
+    return any(isinstance(fact, Missing) and fact.reason in NOT_ANSWERED for fact in facts)
+
+
+def summary(verdict: Verdict, findings: Sequence[Finding], proofs: Sequence[Proof]) -> str:
+    """One sentence: how many problems, which to fix first, and what is proven to work."""
+    proven = proven_to_work(proofs)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
+    if verdict is Verdict.PROBLEMS:
+        roots = [finding for finding in errors if finding.root] or errors
+        first = ", ".join(dict.fromkeys(finding.name for finding in roots))
+        opening = f"{_count(len(errors), 'problem')}, {len(roots)} to fix first: {first}."
+    elif verdict is Verdict.UNDETERMINED:
+        opening = "No problem was found, but something essential could not be determined."
+    elif warnings:
+        opening = f"No problem was found; {_count(len(warnings), 'warning')}."
+    else:
+        opening = "No problem was found."
+    return f"{opening} {proven}".strip()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def proven_to_work(proofs: Sequence[Proof]) -> str:
+    """`Proven to work: driver, NVRTC, nvcc, torch.`, or what is not; empty where nothing was run."""
+    layers = {proof.layer.value for proof in proofs}
+    works = [layer for layer in layers if _all_passed(layer, proofs)]
+    order = ("driver-jit", "nvrtc", "nvcc", "torch", "torch-extension", "peer", "nccl")
+    shown = [layer for layer in order if layer in works]
+    return f"Proven to work: {', '.join(shown)}." if shown else ""
+
+
+def _all_passed(layer: str, proofs: Sequence[Proof]) -> bool:
+    ran = [proof for proof in proofs if proof.layer.value == layer and proof.outcome is not ProofOutcome.SKIPPED]
+    return bool(ran) and all(proof.outcome is ProofOutcome.PASSED for proof in ran)

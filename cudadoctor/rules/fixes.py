@@ -1,0 +1,376 @@
+"""Builds the commands of fixes for the installer and platform seen; what a fix would change is its effect on the snapshot."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from msgspec import structs
+
+from cudadoctor.matrices.torch_builds import TorchWheel
+from cudadoctor.model.fact import NOT_ASKED, Known, maybe
+from cudadoctor.model.finding import Fix, Where
+from cudadoctor.model.snapshot import EnvironmentKind, LibraryCopy, Package, Platform, Snapshot, Torch, TorchBuild
+from cudadoctor.model.versions import CudaVersion, DriverRelease
+from cudadoctor.recommend import Target, fitting_wheels
+from cudadoctor.rules.engine import Case, Remedy
+from cudadoctor.rules.questions import (
+    chosen_toolkit,
+    driver_platform,
+    environment,
+    gpus_with_capability,
+    in_container,
+    platform,
+    wheel_platform,
+)
+
+BY_FIX = "after the fix"
+COMPANIONS = ("torchvision", "torchaudio")
+"""Packages that are built for one torch release each and have to move with it."""
+
+
+def interpreter(snapshot: Snapshot) -> str:
+    """The examined interpreter, quoted for a shell."""
+    return shlex.quote(maybe(snapshot.python.executable) or "python3")
+
+
+def recommendation_target(case: Case) -> Target | None:
+    """What a torch build must fit on this machine; None where no CUDA wheels exist for the platform or it is unknown."""
+    snapshot = case.snapshot
+    wheels = wheel_platform(snapshot)
+    if wheels is None:
+        return None
+    version = maybe(snapshot.python.python_version)
+    return Target(
+        wheels=wheels,
+        driver_platform=driver_platform(snapshot),
+        capabilities=tuple({gpu.compute_capability for gpu in gpus_with_capability(case)}),
+        driver_release=maybe(snapshot.driver.driver_release),
+        driver_cuda_version=maybe(snapshot.driver.driver_cuda_version),
+        python=f"{version.major}.{version.minor}" if version is not None else None,
+        glibc=maybe(snapshot.host.glibc),
+    )
+
+
+def install_other_torch(case: Case) -> tuple[Remedy, ...]:
+    """Installing the newest torch build that fits; nothing where the matrix knows of none, or no GPU is known to fit it to."""
+    target = recommendation_target(case)
+    if target is None or not target.capabilities:
+        return ()
+    wheels = sorted(
+        islice(fitting_wheels(target, case.matrices), 4),
+        key=lambda wheel: (wheel.release.version, wheel.on_default_index),
+        reverse=True,
+    )
+    return tuple(_install_wheel(case, wheel) for wheel in wheels[:1])
+
+
+def _install_wheel(case: Case, wheel: TorchWheel) -> Remedy:
+    version = f"{wheel.release.version}+{wheel.variant.tag}"
+    return Remedy(
+        Fix(
+            title=f"Install torch {version}: it has code for this GPU, and this driver runs CUDA {wheel.variant.cuda}",
+            commands=(torch_install_command(case.snapshot, wheel),),
+            where=Where.CONTAINER if in_container(case.snapshot) else Where.VENV,
+            verify=(f"{interpreter(case.snapshot)} -c \"import torch; print(torch.ones(2, device='cuda').sum().item())\"",),
+        ),
+        _torch_becomes(wheel),
+    )
+
+
+def torch_install_command(snapshot: Snapshot, wheel: TorchWheel) -> str:
+    """The command line for the installer seen; the build tag is spelled out, since `+cpu` of the same release would satisfy less."""
+    pinned = f"torch=={wheel.release.version}+{wheel.variant.tag}"
+    companions = [package.name for package in maybe(snapshot.python.packages) or () if package.name in COMPANIONS]
+    packages = " ".join(shlex.quote(name) for name in (pinned, *companions))
+    python = interpreter(snapshot)
+    if maybe(snapshot.python.installer) == "uv":
+        return f"uv pip install --python {python} --upgrade {packages} --index-url {wheel.variant.index_url}"
+    return f"{python} -m pip install --upgrade {packages} --index-url {wheel.variant.index_url}"
+
+
+def _torch_becomes(wheel: TorchWheel) -> Callable[[Snapshot], Snapshot]:
+    """The effect of installing this wheel."""
+
+    def effect(snapshot: Snapshot) -> Snapshot:
+        version = f"{wheel.release.version}+{wheel.variant.tag}"
+        after = Torch(
+            imports=Known(True, BY_FIX),
+            torch_version=Known(version, BY_FIX),
+            build=Known(TorchBuild.CUDA, BY_FIX),
+            torch_cuda_version=Known(wheel.variant.cuda, BY_FIX) if wheel.variant.cuda is not None else NOT_ASKED,
+            arch_list=Known(wheel.targets, BY_FIX),
+        )
+        kept = tuple(package for package in maybe(snapshot.python.packages) or () if package.name != "torch")
+        python = structs.replace(
+            snapshot.python,
+            torch=Known(after, BY_FIX),
+            packages=Known((*kept, Package(name="torch", package_version=version)), BY_FIX),
+        )
+        return structs.replace(snapshot, python=python, errors=())
+
+    return effect
+
+
+PACKAGE_MANAGERS = {
+    "ubuntu": "apt",
+    "debian": "apt",
+    "linuxmint": "apt",
+    "pop": "apt",
+    "fedora": "dnf",
+    "rhel": "dnf",
+    "rocky": "dnf",
+    "almalinux": "dnf",
+    "centos": "dnf",
+    "amzn": "dnf",
+    "ol": "dnf",
+    "arch": "pacman",
+    "manjaro": "pacman",
+    "endeavouros": "pacman",
+    "opensuse-leap": "zypper",
+    "opensuse-tumbleweed": "zypper",
+    "sles": "zypper",
+}
+"""`ID` of os-release to its package manager (each distribution's documentation)."""
+
+
+def package_manager(snapshot: Snapshot) -> str | None:
+    """apt, dnf, pacman or zypper; None where the distribution is unknown."""
+    return PACKAGE_MANAGERS.get((maybe(snapshot.host.os_id) or "").lower())
+
+
+def update_driver(case: Case, minimum: DriverRelease | None) -> tuple[Remedy, ...]:
+    """Updating the NVIDIA driver, on the host; root and a reboot are needed."""
+    wanted = f" to {minimum.branch} or newer" if minimum is not None else ""
+    branch = str(minimum.branch) if minimum is not None else "BRANCH"
+    snapshot = case.snapshot
+    if platform(snapshot) in (Platform.WSL, Platform.WINDOWS):
+        fix = Fix(
+            title=f"Update the NVIDIA driver of Windows{wanted} (never inside WSL)",
+            where=Where.WINDOWS,
+            needs_root=True,
+            needs_reboot=True,
+            verify=("nvidia-smi",),
+        )
+        return (Remedy(fix),)
+    commands = {
+        "apt": (f"sudo apt-get install nvidia-driver-{branch}",) if minimum is not None else ("sudo ubuntu-drivers install",),
+        "dnf": ("sudo dnf update 'nvidia-driver*' 'kmod-nvidia*'",),
+        "pacman": ("sudo pacman -Syu nvidia-utils",),
+        "zypper": ("sudo zypper update 'nvidia*'",),
+    }.get(package_manager(snapshot) or "", ())
+    if in_container(snapshot):
+        commands = ()
+    fix = Fix(
+        title=f"Or update the NVIDIA driver{wanted}" + (" on the host of this container" if in_container(snapshot) else ""),
+        commands=commands,
+        where=Where.HOST,
+        needs_root=True,
+        needs_reboot=True,
+        verify=("nvidia-smi",),
+    )
+    return (Remedy(fix),)
+
+
+def reload_driver(case: Case) -> tuple[Remedy, ...]:
+    """Loading the kernel module that belongs to the installed libraries: a reboot, or a reload where nothing uses the GPU."""
+    where = Where.HOST
+    note = " of the host" if in_container(case.snapshot) else ""
+    return (
+        Remedy(
+            Fix(
+                title=f"Reboot{note}: the module that matches the libraries is then loaded",
+                commands=("sudo reboot",),
+                where=where,
+                needs_root=True,
+                needs_reboot=True,
+                verify=("nvidia-smi",),
+            )
+        ),
+        Remedy(
+            Fix(
+                title="Or reload the modules without a reboot, once no process uses the GPU",
+                commands=(
+                    "sudo lsof /dev/nvidia*",
+                    "sudo modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia",
+                    "sudo modprobe nvidia",
+                ),
+                where=where,
+                needs_root=True,
+                verify=("nvidia-smi",),
+            )
+        ),
+    )
+
+
+def drop_from_library_path(case: Case, part: str, path: str | None) -> tuple[Remedy, ...]:
+    """Taking a folder out of the loader's way: out of LD_LIBRARY_PATH where it stands there, else out of ld.so.conf."""
+    entries = environment(case.snapshot).get("LD_LIBRARY_PATH", "").split(":")
+    culprits = [
+        entry for entry in entries if part in entry or (path is not None and entry and path.startswith(entry.rstrip("/") + "/"))
+    ]
+    if culprits:
+        rest = ":".join(entry for entry in entries if entry and entry not in culprits)
+        return (
+            Remedy(
+                Fix(
+                    title=f"Take {', '.join(culprits)} out of LD_LIBRARY_PATH",
+                    commands=(f"export LD_LIBRARY_PATH={shlex.quote(rest)}",),
+                    where=_here(case.snapshot),
+                )
+            ),
+        )
+    return (
+        Remedy(
+            Fix(
+                title=f"Take the {part} folder out of the loader's configuration",
+                commands=(f"grep -rn {part} /etc/ld.so.conf /etc/ld.so.conf.d/", "sudo ldconfig"),
+                where=_here(case.snapshot),
+                needs_root=True,
+                verify=("ldconfig -p | grep libcuda.so",),
+            )
+        ),
+    )
+
+
+def provide_libcuda(case: Case, elsewhere: Sequence[LibraryCopy]) -> tuple[Remedy, ...]:
+    """Bringing the driver's libcuda to where the loader looks."""
+    snapshot = case.snapshot
+    if elsewhere:
+        folder = shlex.quote(elsewhere[0].path.rpartition("/")[0])
+        return (
+            Remedy(
+                Fix(
+                    title="Put the folder of the driver's library on the loader's path",
+                    commands=(f"export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH",),
+                    where=_here(snapshot),
+                    verify=("cudadoctor check",),
+                )
+            ),
+        )
+    if in_container(snapshot):
+        return (
+            Remedy(
+                Fix(
+                    title="Start the container with GPU access, so that the host's driver libraries are mounted",
+                    commands=("docker run --rm --gpus all IMAGE nvidia-smi",),
+                    where=Where.HOST,
+                )
+            ),
+        )
+    if platform(snapshot) is Platform.WSL:
+        return (
+            Remedy(
+                Fix(
+                    title="Put WSL's driver folder on the loader's path",
+                    commands=("export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH",),
+                    where=Where.WSL,
+                )
+            ),
+        )
+    commands = {
+        "apt": ("sudo ubuntu-drivers install",)
+        if maybe(snapshot.host.os_id) == "ubuntu"
+        else ("sudo apt-get install nvidia-driver",),
+        "dnf": ("sudo dnf install nvidia-driver-cuda",),
+        "pacman": ("sudo pacman -S nvidia-utils",),
+        "zypper": ("sudo zypper install nvidia-compute-G06",),
+    }.get(package_manager(snapshot) or "", ())
+    return (
+        Remedy(
+            Fix(
+                title="Install the NVIDIA driver with its user-space libraries",
+                commands=commands,
+                needs_root=True,
+                needs_reboot=True,
+                verify=("nvidia-smi",),
+            )
+        ),
+    )
+
+
+def _here(snapshot: Snapshot) -> Where:
+    if platform(snapshot) is Platform.WSL:
+        return Where.WSL
+    return Where.CONTAINER if in_container(snapshot) else Where.HOST
+
+
+def install_toolkit(case: Case, wanted: CudaVersion | None) -> tuple[Remedy, ...]:
+    """Installing a toolkit of the wanted release beside the present one."""
+    if wanted is None:
+        return ()
+    snapshot = case.snapshot
+    dashed = f"{wanted.major}-{wanted.minor}"
+    if maybe(snapshot.python.kind) is EnvironmentKind.CONDA:
+        commands: tuple[str, ...] = (f"conda install -c conda-forge cuda-toolkit 'cuda-version={wanted.release}'",)
+        return (
+            Remedy(
+                Fix(
+                    title=f"Install the CUDA {wanted.release} toolkit into the conda environment",
+                    commands=commands,
+                    where=Where.VENV,
+                    verify=("nvcc --version",),
+                )
+            ),
+        )
+    commands = {
+        "apt": (f"sudo apt-get install cuda-toolkit-{dashed}",),
+        "dnf": (f"sudo dnf install cuda-toolkit-{dashed}",),
+        "zypper": (f"sudo zypper install cuda-toolkit-{dashed}",),
+    }.get(package_manager(snapshot) or "", ())
+    fix = Fix(
+        title=f"Install the CUDA {wanted.release} toolkit (from NVIDIA's repository), and name it in CUDA_HOME",
+        commands=(
+            *commands,
+            f"export CUDA_HOME=/usr/local/cuda-{wanted.release} PATH=/usr/local/cuda-{wanted.release}/bin:$PATH",
+        ),
+        where=_here(snapshot),
+        needs_root=True,
+        verify=("nvcc --version",),
+    )
+    return (Remedy(fix),)
+
+
+def compile_machine_code(case: Case) -> tuple[Remedy, ...]:
+    """Compiling machine code for the exact GPU, which needs no PTX compilation by the driver."""
+    capabilities = sorted({gpu.compute_capability for gpu in gpus_with_capability(case)})
+    target = f"sm_{capabilities[0].number}" if capabilities else "sm_XY"
+    arch_list = ";".join(map(str, capabilities)) or "X.Y"
+    return (
+        Remedy(
+            Fix(
+                title="Compile machine code for the exact GPU instead of PTX",
+                commands=(f"nvcc -arch={target} ...", f"export TORCH_CUDA_ARCH_LIST={shlex.quote(arch_list)}"),
+                where=_here(case.snapshot),
+            )
+        ),
+    )
+
+
+def older_host_compiler(case: Case) -> tuple[Remedy, ...]:
+    """Installing a gcc that the chosen nvcc accepts beside the present one, and naming it."""
+    toolkit = chosen_toolkit(case.snapshot)
+    version = maybe(toolkit.toolkit_version) if toolkit is not None else None
+    bounds = case.matrices.compilers.bounds(version) if version is not None else None
+    newest = str(bounds.gcc_max) if bounds is not None else "N"
+    title = (
+        f"Use gcc {newest}, the newest that nvcc {version} accepts" if bounds is not None else "Use a gcc that this nvcc accepts"
+    )
+    commands = {
+        "apt": (f"sudo apt-get install g++-{newest}",),
+        "dnf": (f"sudo dnf install gcc-toolset-{newest}",),
+        "pacman": (f"sudo pacman -S gcc{newest}",),
+        "zypper": (f"sudo zypper install gcc{newest}-c++",),
+    }.get(package_manager(case.snapshot) or "", ())
+    names = f"export NVCC_CCBIN=g++-{newest} CUDAHOSTCXX=g++-{newest}"
+    return (
+        Remedy(
+            Fix(
+                title=title,
+                commands=(*commands, names) if bounds is not None else (names,),
+                where=_here(case.snapshot),
+                needs_root=bool(commands),
+            )
+        ),
+    )

@@ -1,0 +1,232 @@
+"""Questions that several rules ask of a snapshot: derived answers, never a judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from cudadoctor.matrices import Matrices
+from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
+from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, maybe
+from cudadoctor.model.finding import Evidence
+from cudadoctor.model.snapshot import Gpu, PciDevice, Platform, PythonEnvironment, Snapshot, Toolkit, Torch, TorchBuild
+from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget, VersionError
+from cudadoctor.rules.engine import Case, evidence
+
+NVIDIA_VENDOR = "10de"
+AMD_VENDOR = "1002"
+
+
+class Presence(Enum):
+    """Is there an NVIDIA GPU in this machine, whether or not it works?"""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+def gpus(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """The GPUs that were listed; empty where none were or nothing could list them."""
+    return maybe(snapshot.gpus) or ()
+
+
+def environment(snapshot: Snapshot) -> Mapping[str, str]:
+    """The CUDA-related environment variables; empty where they were not read."""
+    return maybe(snapshot.environment) or {}
+
+
+def platform(snapshot: Snapshot) -> Platform | None:
+    """The platform, where it is known."""
+    return maybe(snapshot.host.platform)
+
+
+def torch(snapshot: Snapshot) -> Torch | None:
+    """The torch of the examined interpreter, where there is one and it could be read."""
+    return maybe(snapshot.python.torch)
+
+
+def python(snapshot: Snapshot) -> PythonEnvironment:
+    """The examined interpreter."""
+    return snapshot.python
+
+
+def pci_gpus(snapshot: Snapshot, vendor: str) -> tuple[PciDevice, ...]:
+    """The display controllers of one vendor on the PCI bus."""
+    return tuple(device for device in maybe(snapshot.driver.pci_devices) or () if device.vendor_id == vendor)
+
+
+def in_container(snapshot: Snapshot) -> bool:
+    """Is this known to be a container?"""
+    return maybe(snapshot.container.kind) is not None
+
+
+def driver_works(snapshot: Snapshot) -> bool:
+    """Did cuInit succeed and show a device? Then no circumstance of the driver's installation is a fault."""
+    status = maybe(snapshot.driver.cu_init)
+    return status is not None and status.code == 0 and (maybe(snapshot.driver.visible_device_count) or 0) > 0
+
+
+def nvidia_gpu_present(snapshot: Snapshot) -> Presence:
+    """YES where anything shows one; NO where all that could show one was asked and showed none; else UNKNOWN."""
+    driver = snapshot.driver
+    if gpus(snapshot) or pci_gpus(snapshot, NVIDIA_VENDOR) or (maybe(driver.visible_device_count) or 0) > 0:
+        return Presence.YES
+    if isinstance(driver.kernel_module, Known) or any(
+        node.path.startswith("/dev/nvidia") for node in maybe(driver.device_nodes) or ()
+    ):
+        return Presence.YES
+    if platform(snapshot) is Platform.MACOS:
+        return Presence.NO
+    hung = any(_hung(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init))
+    if hung:
+        return Presence.UNKNOWN
+    for status in (maybe(driver.nvml), maybe(driver.nvidia_smi), maybe(driver.cu_init)):
+        if status is not None and status.code != 0:
+            return Presence.UNKNOWN
+    if isinstance(driver.pci_devices, Known) and platform(snapshot) is not Platform.WSL:
+        return Presence.NO
+    nothing_answers = all(_absent(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init))
+    return Presence.NO if nothing_answers else Presence.UNKNOWN
+
+
+def _hung(fact: Fact[object]) -> bool:
+    return isinstance(fact, Missing) and fact.reason in (MissingReason.TIMEOUT, MissingReason.CRASHED)
+
+
+def _absent(fact: Fact[object]) -> bool:
+    return isinstance(fact, Missing) and fact.reason is MissingReason.NOT_FOUND
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """The product name, or `GPU 0` where no source gave one."""
+    return maybe(gpu.name) or f"GPU {gpu.index}"
+
+
+def subject(gpu: Gpu) -> str:
+    """How findings name a GPU."""
+    return f"GPU {gpu.index}"
+
+
+def capability(gpu: Gpu, matrices: Matrices) -> Fact[ComputeCapability]:
+    """The compute capability as reported, else as the product name tells."""
+    if isinstance(gpu.compute_capability, Known):
+        return gpu.compute_capability
+    name = maybe(gpu.name)
+    if name is None:
+        return gpu.compute_capability
+    found = matrices.gpus.compute_capability_of(name)
+    if found is None:
+        return Missing(MissingReason.NOT_FOUND, f"no compute capability is known for {name!r}", "gpus matrix")
+    line = gpu.name.line if isinstance(gpu.name, Known) else None
+    return Known(found, f"product name {name}", line)
+
+
+@dataclass(frozen=True)
+class GpuWithCapability:
+    """A GPU whose compute capability is known, and from where."""
+
+    gpu: Gpu
+    compute_capability: ComputeCapability
+    fact: Fact[ComputeCapability]
+
+    @property
+    def title(self) -> str:
+        """`NVIDIA GeForce RTX 5090 (compute capability 12.0)`."""
+        return f"{gpu_name(self.gpu)} (compute capability {self.compute_capability})"
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return evidence(f"gpus[{self.gpu.index}].compute_capability", self.fact)
+
+
+def gpus_with_capability(case: Case) -> tuple[GpuWithCapability, ...]:
+    """All GPUs whose compute capability is known."""
+    found = []
+    for gpu in gpus(case.snapshot):
+        fact = capability(gpu, case.matrices)
+        if isinstance(fact, Known):
+            found.append(GpuWithCapability(gpu, fact.value, fact))
+    return tuple(found)
+
+
+def torch_version_text(build: Torch) -> str:
+    """`2.5.1+cu124` as printed, or the words `torch` where the version is unknown."""
+    return maybe(build.torch_version) or "torch"
+
+
+def torch_release(build: Torch) -> DottedVersion | None:
+    """`2.5.1` of `2.5.1+cu124`; None where unknown."""
+    try:
+        return DottedVersion.parse((maybe(build.torch_version) or "").partition("+")[0])
+    except VersionError:
+        return None
+
+
+def local_tag(build: Torch) -> str:
+    """The local part of torch's version: cu124, cpu, rocm6.1; empty where it has none."""
+    return (maybe(build.torch_version) or "").partition("+")[2]
+
+
+def torch_build(build: Torch) -> TorchBuild | None:
+    """What torch was built for: as it says, else from the version's local part."""
+    said = maybe(build.build)
+    if said is not None:
+        return said
+    if maybe(build.torch_cuda_version) is not None:
+        return TorchBuild.CUDA
+    tag = local_tag(build)
+    for prefix, kind in (("cpu", TorchBuild.CPU), ("cu", TorchBuild.CUDA), ("rocm", TorchBuild.ROCM), ("xpu", TorchBuild.XPU)):
+        if tag.startswith(prefix):
+            return kind
+    return None
+
+
+def torch_cuda_version(build: Torch) -> Fact[CudaVersion]:
+    """The CUDA version of the build: as it says, else from the version's local part."""
+    if isinstance(build.torch_cuda_version, Known):
+        return build.torch_cuda_version
+    try:
+        found = CudaVersion.from_tag(local_tag(build))
+    except VersionError:
+        return build.torch_cuda_version
+    version = build.torch_version
+    return Known(found, version.source, version.line) if isinstance(version, Known) else NOT_ASKED
+
+
+def wheel_platform(snapshot: Snapshot) -> WheelPlatform | None:
+    """Whose wheels this machine installs; x86-64 Linux where the text does not say; None where there are no CUDA wheels."""
+    return WheelPlatform.of(platform(snapshot) or Platform.LINUX, maybe(snapshot.host.architecture) or "x86_64")
+
+
+def driver_platform(snapshot: Snapshot) -> DriverPlatform:
+    """Whose numbering the driver's release follows; Linux where it is not known."""
+    return DriverPlatform.of(platform(snapshot) or Platform.LINUX) or DriverPlatform.LINUX
+
+
+def chosen_toolkit(snapshot: Snapshot) -> Toolkit | None:
+    """The toolkit that builds would use."""
+    for toolkit in maybe(snapshot.toolkits) or ():
+        if toolkit.chosen_for_builds:
+            return toolkit
+    return None
+
+
+def toolkit_targets(toolkit: Toolkit, matrices: Matrices) -> Fact[tuple[SmTarget, ...]]:
+    """What the toolkit can compile for: as its nvcc says, else as the matrix says for its version."""
+    if isinstance(toolkit.targets, Known):
+        return toolkit.targets
+    release = maybe(toolkit.toolkit_version)
+    listed = matrices.toolkits.targets(release) if release is not None else None
+    return Known(listed, "toolkits matrix") if listed else toolkit.targets
+
+
+def torch_arch_list(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
+    """What torch holds code for: its own list or its binaries, else the matrix's row for its version and platform."""
+    if isinstance(build.arch_list, Known):
+        return build.arch_list
+    version, runtime, place = torch_release(build), maybe(torch_cuda_version(build)), wheel_platform(case.snapshot)
+    if version is None or runtime is None or place is None:
+        return build.arch_list
+    row = case.matrices.torch.arch_list(version, runtime, place)
+    return Known(row.targets, "torch builds matrix") if row is not None else build.arch_list

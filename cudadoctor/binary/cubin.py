@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import SASS_KIND, Compression, Entry, Module, Place
+from cudadoctor.binary.device_code import SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module, Place
 from cudadoctor.binary.elf import Machine, read_header, read_sections
 from cudadoctor.binary.source import BinaryError, SliceSource, WorkLimitError, read_exact
 from cudadoctor.model.versions import CodeKind, ComputeCapability, SmTarget
@@ -50,7 +50,7 @@ def read_cubin(source: ByteSource, offset: int, limit: int, place: Place, sectio
         raise
     except BinaryError:
         return None
-    entry = Entry(target, None, SASS_KIND, Compression.NONE, offset, size, size)
+    entry = Entry(target, None, str(target or UNKNOWN_LABEL), SASS_KIND, Compression.NONE, offset, size, size)
     return Module(place, section, offset, size, (entry,))
 
 

@@ -17,6 +17,7 @@ architecture. A hint, not a proof: nvcc 13.0 makes 1,464 to 1,960 bytes of SASS 
 
 PTX_KIND, SASS_KIND, LTO_KIND = 1, 2, 8
 """Values of an entry's kind field."""
+UNKNOWN_LABEL = "unknown"
 
 
 class Compression(Enum):
@@ -46,10 +47,14 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Code for one target. `target` is None where the kind or architecture is unknown; sizes in bytes."""
+    """Code for one target. `target` is None where the kind or architecture is unknown; sizes in bytes.
+
+    `label` is the same for all entries of one target and PTX version: cheap to group thousands of modules by.
+    """
 
     target: SmTarget | None
     ptx_isa: PtxIsa | None
+    label: str
     kind_number: int
     compression: Compression
     offset: int

@@ -12,7 +12,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND, Compression, Entry, Module, Place
+from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module, Place
 from cudadoctor.model.versions import CodeKind, ComputeCapability, PtxIsa, SmTarget
 
 if TYPE_CHECKING:
@@ -76,17 +76,19 @@ def _entries(source: ByteSource, offset: int, end: int, head: bytes) -> Iterator
 
 def _entry(fields: tuple[int, ...], payload: int) -> Entry:
     kind, _version, _header, stored, _compressed, _options, minor, major, number, _name, _length, flags, _zero, unpacked = fields
-    target = _target(kind, number, flags & (_FLAG_SPECIFIC | _FLAG_FAMILY))
-    isa = PtxIsa(major, minor) if kind == PTX_KIND else None
-    return Entry(target, isa, kind, _compression(flags), payload, stored, unpacked or stored)
+    target, isa, label = _code(kind, number, flags & (_FLAG_SPECIFIC | _FLAG_FAMILY), major, minor)
+    return Entry(target, isa, label, kind, _compression(flags), payload, stored, unpacked or stored)
 
 
 @lru_cache(maxsize=4096)
-def _target(kind: int, number: int, suffix_flags: int) -> SmTarget | None:
+def _code(kind: int, number: int, suffix_flags: int, major: int, minor: int) -> tuple[SmTarget | None, PtxIsa | None, str]:
+    """Target, PTX version and label; remembered, as files have thousands of entries for a dozen targets."""
+    isa = PtxIsa(major, minor) if kind == PTX_KIND else None
     suffix = {0: "", _FLAG_SPECIFIC: "a", _FLAG_FAMILY: "f"}.get(suffix_flags)
     if kind not in _KINDS or suffix is None or not 10 <= number <= _MAX_ARCHITECTURE:
-        return None
-    return SmTarget(_KINDS[kind], ComputeCapability.from_number(number), suffix)
+        return None, isa, UNKNOWN_LABEL
+    target = SmTarget(_KINDS[kind], ComputeCapability.from_number(number), suffix)
+    return target, isa, f"{target} PTX {isa}" if isa else str(target)
 
 
 def _compression(flags: int) -> Compression:

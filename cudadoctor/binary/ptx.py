@@ -26,5 +26,5 @@ def read_ptx(source: ByteSource) -> Module | None:
     except VersionError:
         return None
     target = SmTarget(CodeKind.PTX, plain.compute_capability, plain.suffix)
-    entry = Entry(target, isa, PTX_KIND, Compression.NONE, 0, source.size, source.size)
+    entry = Entry(target, isa, f"{target} PTX {isa}", PTX_KIND, Compression.NONE, 0, source.size, source.size)
     return Module(Place.FILE, "", 0, source.size, (entry,))

@@ -163,7 +163,7 @@ class MeteredSource:
     def read(self, offset: int, length: int) -> bytes:
         """The bytes from `offset`; raises WorkLimitError once the allowance is used up."""
         at = offset - self._window_start
-        if 0 <= at and at + length <= len(self._window):
+        if at >= 0 and at + length <= len(self._window):
             return self._window[at : at + length]
         data = self._parent.read(offset, max(length, _WINDOW))
         self._bytes_left -= len(data)

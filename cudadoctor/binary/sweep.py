@@ -57,7 +57,10 @@ def _modules(
 
 
 def find_start(source: ByteSource, start: int, end: int, needles: tuple[bytes, ...]) -> int | None:
-    """The first aligned offset from `start` at which one of the needles stands; reads in pieces that grow to 256 kB, which stay in the processor's cache."""
+    """The first aligned offset from `start` at which one of the needles stands.
+
+    Reads in pieces that grow to 256 kB, which stay in the processor's cache for the second needle.
+    """
     at, chunk_size = start, _FIRST_CHUNK
     overlap = max(len(needle) for needle in needles) - 1
     while at < end:

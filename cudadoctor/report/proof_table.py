@@ -1,0 +1,159 @@
+"""Proofs as a table: one row per layer and group of GPUs that behave alike, one column per kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
+from cudadoctor.report.marks import OF_OUTCOME, Mark
+from cudadoctor.report.ranges import number_ranges
+
+
+class KernelKind(Enum):
+    """The columns of the table."""
+
+    GEMM = "GEMM"
+    ATTENTION = "attention"
+    OTHER = "other"
+
+    @classmethod
+    def of(cls, kernel: str) -> KernelKind:
+        """The kind, from the kernel's name."""
+        name = kernel.lower()
+        if any(word in name for word in ("gemm", "matmul")):
+            return cls.GEMM
+        return cls.ATTENTION if any(word in name for word in ("attention", "attn", "sdpa")) else cls.OTHER
+
+
+LAYER_NAMES = {
+    ProofLayer.DRIVER_JIT: "driver",
+    ProofLayer.NVRTC: "NVRTC",
+    ProofLayer.NVCC: "nvcc",
+    ProofLayer.TORCH: "torch",
+    ProofLayer.TORCH_EXTENSION: "extension",
+    ProofLayer.PEER: "peer",
+    ProofLayer.NCCL: "NCCL",
+}
+
+WORST_FIRST = (ProofOutcome.FAILED, ProofOutcome.UNKNOWN, ProofOutcome.PASSED, ProofOutcome.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """All proofs of one kind of kernel in one row: the worst outcome, and figures or an error in words; raw text."""
+
+    mark: Mark
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRow:
+    """One layer on one group of GPUs; `gpus` is empty where it makes no difference."""
+
+    layer: str
+    gpus: str
+    gemm: Cell | None
+    attention: Cell | None
+    note: str
+
+
+def proof_rows(proofs: Sequence[Proof]) -> tuple[ProofRow, ...]:
+    """The rows in the order of the layers, lowest first."""
+    several = len({proof.gpu for proof in proofs if proof.gpu is not None}) > 1
+    rows: list[ProofRow] = []
+    for layer in ProofLayer:
+        of_layer = [proof for proof in proofs if proof.layer is layer]
+        rows.extend(_row(layer, group, several=several) for group in _alike(of_layer))
+    return tuple(rows)
+
+
+def _alike(proofs: Sequence[Proof]) -> list[list[Proof]]:
+    """The proofs of one layer, split by GPU and put together again where outcomes and errors are the same."""
+    by_gpu: dict[int | None, list[Proof]] = {}
+    for proof in proofs:
+        by_gpu.setdefault(proof.gpu, []).append(proof)
+    groups: dict[tuple[object, ...], list[Proof]] = {}
+    for of_gpu in by_gpu.values():
+        signature = tuple((p.kernel, p.target, p.outcome, p.error, p.because) for p in of_gpu)
+        groups.setdefault(signature, []).extend(of_gpu)
+    return list(groups.values())
+
+
+def _row(layer: ProofLayer, proofs: Sequence[Proof], *, several: bool) -> ProofRow:
+    kinds = {kind: [proof for proof in proofs if KernelKind.of(proof.kernel) is kind] for kind in KernelKind}
+    numbers = [proof.gpu for proof in proofs if proof.gpu is not None]
+    return ProofRow(
+        LAYER_NAMES[layer],
+        f"GPU {number_ranges(numbers)}" if several and numbers else "",
+        _cell(kinds[KernelKind.GEMM]),
+        _cell(kinds[KernelKind.ATTENTION]),
+        "; ".join([*_other(kinds[KernelKind.OTHER]), *_reasons(proofs)]),
+    )
+
+
+def _cell(proofs: Sequence[Proof]) -> Cell | None:
+    if not proofs:
+        return None
+    worst = min((proof.outcome for proof in proofs), key=WORST_FIRST.index)
+    alike = [proof for proof in proofs if proof.outcome is worst]
+    words = _figures(alike) if worst is ProofOutcome.PASSED else _failure(alike[0])
+    if len(alike) < len(proofs):
+        words = f"{len(alike)} of {len(proofs)}: {words}"
+    return Cell(OF_OUTCOME[worst], words)
+
+
+def _figures(proofs: Sequence[Proof]) -> str:
+    times = [proof.run_ms for proof in proofs if proof.run_ms is not None]
+    rates = [proof.tflops for proof in proofs if proof.tflops is not None]
+    parts = [f"{_span(times)} ms"] if times else ["right"]
+    if rates and max(rates) >= 1:
+        parts.append(f"{max(rates):.0f} TFLOPS" if max(rates) >= 10 else f"{max(rates):.1f} TFLOPS")
+    return ", ".join(parts)
+
+
+def _span(times: Sequence[float]) -> str:
+    low, high = f"{min(times):.2f}", f"{max(times):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _failure(proof: Proof) -> str:
+    if proof.outcome is ProofOutcome.FAILED:
+        return f"error {proof.error.code}" if proof.error else "failed"
+    return str(proof.outcome.value)
+
+
+def _other(proofs: Sequence[Proof]) -> list[str]:
+    """The kernels without a column of their own, by outcome."""
+    passed = list(dict.fromkeys(proof.kernel for proof in proofs if proof.outcome is ProofOutcome.PASSED))
+    rest = dict.fromkeys(f"{p.kernel} {_failure(p)}" for p in proofs if p.outcome is not ProofOutcome.PASSED)
+    return [*([f"also right: {', '.join(passed)}"] if passed else []), *rest]
+
+
+def _reasons(proofs: Iterable[Proof]) -> list[str]:
+    """Why proofs did not pass, each reason once."""
+    return list(dict.fromkeys(reason for proof in proofs if (reason := _reason(proof))))
+
+
+def _reason(proof: Proof) -> str:
+    if proof.outcome is ProofOutcome.PASSED:
+        return ""
+    if proof.because:
+        return proof.because
+    return f"{proof.error.name}: {proof.error.message}" if proof.error else ""
+
+
+def proof_figures(proof: Proof) -> str:
+    """All figures of one proof, or why there are none."""
+    parts = [reason] if (reason := _reason(proof)) else []
+    if proof.max_error is not None:
+        limit = f" of {proof.tolerance:.2g} allowed" if proof.tolerance is not None else ""
+        parts.append(f"error {proof.max_error:.2g}{limit}")
+    if proof.compile_s is not None:
+        parts.append(f"compiled in {proof.compile_s:.2f} s")
+    if proof.run_ms is not None:
+        parts.append(f"{proof.run_ms:.3f} ms")
+    if proof.tflops is not None:
+        parts.append(f"{proof.tflops:.2f} TFLOPS")
+    return ", ".join(parts)

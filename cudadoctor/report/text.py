@@ -1,0 +1,152 @@
+"""The report for a terminal, a pipe or a log: the stack, what is wrong with it, what was proven, one sentence."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cudadoctor.model.proof import Proof
+from cudadoctor.model.report import Report, Verdict
+from cudadoctor.report import inert
+from cudadoctor.report.ink import GAP, Ink
+from cudadoctor.report.marks import OF_OUTCOME, Mark
+from cudadoctor.report.options import Detail, RenderOptions
+from cudadoctor.report.proof_table import LAYER_NAMES, Cell, proof_figures, proof_rows
+from cudadoctor.report.stack import header_parts, stack_rows
+from cudadoctor.report.text_findings import findings_part, unknown_part
+
+MIN_WIDTH = 40
+"""Columns below which a table cannot be read; a narrower terminal gets lines of this width."""
+
+
+def render(report: Report, options: RenderOptions) -> str:
+    """The report as lines of at most `options.width` columns, save for single words and commands that are longer."""
+    console = Console(
+        file=io.StringIO(),
+        width=max(options.width, MIN_WIDTH),
+        force_terminal=options.colour,
+        color_system="standard" if options.colour else None,
+        no_color=not options.colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    ink = Ink(options.charset, console.width)
+    with console.capture() as capture:
+        for part in _parts(report, ink, options.detail):
+            console.print(part)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    text = "\n".join(lines).strip("\n")
+    return text + "\n" if text else ""
+
+
+def _parts(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
+    if detail is Detail.FINDINGS:
+        yield from findings_part(report, ink, detail)
+        if report.verdict is Verdict.UNDETERMINED:
+            yield from unknown_part(report, ink, detail)
+        return
+    yield from ink.flowing(tuple(ink.value(part, limit=inert.VALUE_LIMIT) for part in header_parts(report)))
+    yield Text("")
+    yield from _stack_part(report, ink)
+    yield from findings_part(report, ink, detail)
+    yield from unknown_part(report, ink, detail)
+    yield from _proofs_part(report, ink, detail)
+    if detail >= Detail.PROBE_RUNS:
+        yield from _probes_part(report, ink)
+    yield from _closing(report, ink)
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, GAP, 0, 0))
+
+
+def _stack_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
+    rows = stack_rows(report)
+    if not rows:
+        return
+    table = _grid()
+    table.add_column(overflow="fold", min_width=8, max_width=18)
+    table.add_column(overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", max_width=max(12, ink.width // 4))
+    for row in rows:
+        verdict = ink.mark(row.mark, row.words)
+        table.add_row(ink.value(row.label, "bold"), ink.value(row.value), verdict, ink.value(row.source, "dim"))
+    yield Padding(table, (0, 0, 0, GAP))
+    yield Text("")
+
+
+def _proofs_part(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
+    rows = proof_rows(report.proofs)
+    if not rows:
+        return
+    table = _grid()
+    several = any(row.gpus for row in rows)
+    table.add_column(no_wrap=True)
+    for _ in range(4 if several else 3):
+        table.add_column(overflow="fold")
+    head = ["Proofs", *([""] if several else []), "GEMM", "attention", ""]
+    table.add_row(*(Text(word, style="bold") for word in head))
+    for row in rows:
+        names = [Text(f"  {row.layer}"), *([ink.value(row.gpus)] if several else [])]
+        note = ink.value(row.note, "dim", inert.VALUE_LIMIT)
+        table.add_row(*names, _cell(row.gemm, ink), _cell(row.attention, ink), note)
+    yield table
+    yield Text("")
+    if detail >= Detail.EVIDENCE:
+        yield from _each_proof(report.proofs, ink)
+
+
+def _cell(cell: Cell | None, ink: Ink) -> Text:
+    return ink.mark(cell.mark, cell.words) if cell else Text("")
+
+
+def _each_proof(proofs: tuple[Proof, ...], ink: Ink) -> Iterator[RenderableType]:
+    table = _grid()
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for proof in proofs:
+        gpu = "" if proof.gpu is None else f" GPU {proof.gpu}"
+        name = " ".join(part for part in (proof.kernel, proof.target) if part)
+        mark = ink.mark(OF_OUTCOME[proof.outcome], LAYER_NAMES[proof.layer] + gpu)
+        table.add_row(mark, ink.value(name), ink.value(proof_figures(proof), "dim", inert.VALUE_LIMIT))
+    yield Padding(table, (0, 0, 0, GAP))
+    yield Text("")
+
+
+def _probes_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
+    if not report.snapshot.probe_runs:
+        return
+    table = _grid()
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(overflow="fold")
+    table.add_row(Text("Probes", style="bold"), Text(""), Text(""))
+    for run in report.snapshot.probe_runs:
+        mark = Mark.OK if run.outcome == "ok" else Mark.UNKNOWN
+        outcome = " ".join(part for part in (run.outcome, run.detail) if part)
+        table.add_row(Text("  ").append_text(ink.value(run.probe)), Text(f"{run.seconds:.2f} s"), ink.mark(mark, outcome))
+    yield table
+    yield Text("")
+
+
+def _closing(report: Report, ink: Ink) -> Iterator[RenderableType]:
+    """The sentence, and at the right end of the line the time that it all took."""
+    sentence = ink.prose(report.summary, "bold")
+    if report.seconds is None:
+        yield sentence
+        return
+    table = Table.grid(expand=True, padding=(0, 0, 0, GAP))
+    table.add_column(ratio=1)
+    table.add_column(no_wrap=True, justify="right", vertical="bottom")
+    table.add_row(sentence, Text(f"{report.seconds:.1f} s", style="dim"))
+    yield table

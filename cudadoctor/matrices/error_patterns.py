@@ -121,24 +121,31 @@ def _glob(form: str) -> tuple[str, int]:
 
 
 def _placeholder(match: re.Match[str]) -> _Part:
-    token = match[0]
-    glued = match.start() > 0 and match.string[match.start() - 1] in _WORD_CHARACTERS
-    if token in ("{{", "}}"):
-        return _Part(re.escape(token[0]), 1, token[0])
-    if token == "...":
+    brace = match[0]
+    if brace in ("{{", "}}"):
+        return _Part(re.escape(brace[0]), 1, brace[0])
+    if brace == "...":
         return _Part(rf"[\s\S]{{0,{MAX_GAP}}}?", MAX_GAP)
-    if match["shape"] is not None:
-        if match["shape"] not in _SHAPES:
-            raise PatternError(f"unknown shape in {token}")
-        body, longest = _SHAPES[match["shape"]]
-    else:
-        globs = [_glob(form) for form in match["forms"].split("|")]
-        body, longest = "|".join(glob[0] for glob in globs), max(glob[1] for glob in globs)
-        body = body if glued or match["forms"].startswith("*") else rf"(?<![\w])(?:{body})"
     form = (match["forms"] or "").lower()
-    return _Part(
-        f"(?:{body})" if match["name"] == "_" else f"(?P<{match['name']}>{body})", longest, form="" if "|" in form else form
-    )
+    body, longest = _forms(match) if form else _shape(match["shape"])
+    named = f"(?:{body})" if match["name"] == "_" else f"(?P<{match['name']}>{body})"
+    return _Part(named, longest, form="" if "|" in form else form)
+
+
+def _shape(name: str) -> tuple[str, int]:
+    if name not in _SHAPES:
+        raise PatternError(f"unknown shape {name!r}")
+    return _SHAPES[name]
+
+
+def _forms(match: re.Match[str]) -> tuple[str, int]:
+    """The expression of `a*|b*`; unless it continues a word of the sentence, it begins where a word begins."""
+    globs = [_glob(form) for form in match["forms"].split("|")]
+    body = "|".join(glob[0] for glob in globs)
+    glued = match.start() > 0 and match.string[match.start() - 1] in _WORD_CHARACTERS
+    if not glued and not match["forms"].startswith("*"):
+        body = rf"(?<![\w])(?:{body})"
+    return body, max(glob[1] for glob in globs)
 
 
 def _literal(text: str) -> _Part:

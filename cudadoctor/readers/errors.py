@@ -55,7 +55,7 @@ def _hits(text: PlainText, patterns: ErrorPatterns) -> list[_Hit]:
         for kind, matcher in patterns.by_anchor[anchor]:
             if matcher.words <= words:
                 found += _matches(text, kind, matcher, patterns)
-    return _without_superseded(found, patterns)
+    return _without_superseded(text, found, patterns)
 
 
 def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatterns) -> Iterable[_Hit]:
@@ -81,19 +81,25 @@ def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatter
             yield _Hit(named, match.start(), match.end(), values)
 
 
-def _without_superseded(found: list[_Hit], patterns: ErrorPatterns) -> list[_Hit]:
-    """Overlapping matches of one kind become the one with most values; kinds that yield to another's match are dropped."""
-    kept: list[_Hit] = []
+def _without_superseded(text: PlainText, found: list[_Hit], patterns: ErrorPatterns) -> list[_Hit]:
+    """Of matches of one kind on the same words the one with most values; kinds that yield to another's match are dropped."""
+    kept: dict[str, list[_Hit]] = {}
     for hit in sorted(found, key=lambda hit: (-len(hit.values), hit.end - hit.start, hit.start)):
-        if not any(other.kind == hit.kind and _overlap(other, hit) for other in kept):
-            kept.append(hit)
-    stronger = {kind: patterns.rows[kind].yields_to for kind in {hit.kind for hit in kept}}
-    kept = [
+        same = kept.setdefault(hit.kind, [])
+        if not any(_overlap(other, hit) or (not hit.values and _share_line(text, other, hit)) for other in same):
+            same.append(hit)
+    strong = [
         hit
-        for hit in kept
-        if not any(other.kind in stronger[hit.kind] and _overlap(other, hit) for other in kept if stronger[hit.kind])
+        for kind, hits in kept.items()
+        for hit in hits
+        if not any(_overlap(other, hit) for name in patterns.rows[kind].yields_to for other in kept.get(name, ()))
     ]
-    return sorted(kept, key=lambda hit: (hit.start, hit.kind))
+    return sorted(strong, key=lambda hit: (hit.start, hit.kind))
+
+
+def _share_line(text: PlainText, one: _Hit, other: _Hit) -> bool:
+    first, second = sorted((one, other), key=lambda hit: hit.start)
+    return "\n" not in text.flat[first.end : second.start]
 
 
 def _overlap(one: _Hit, other: _Hit) -> bool:
@@ -115,13 +121,13 @@ def _quote(text: PlainText, hit: _Hit) -> str:
 
 
 def _capped(seen: list[ErrorSeen]) -> Iterable[ErrorSeen]:
-    """Each kind once for each quotation and once for each set of values, at most `MAX_OF_A_KIND` times."""
+    """Each kind once for each set of values, or for each quotation where it has none; at most `MAX_OF_A_KIND` times."""
     counts: dict[str, int] = {}
     told: set[tuple[str, object]] = set()
     for error in seen:
-        keys = {(error.kind, error.text), (error.kind, tuple(sorted(error.values.items())))}
-        if keys & told or counts.get(error.kind, 0) >= MAX_OF_A_KIND:
+        key = (error.kind, tuple(sorted(error.values.items())) or error.text)
+        if key in told or counts.get(error.kind, 0) >= MAX_OF_A_KIND:
             continue
-        told |= keys
+        told.add(key)
         counts[error.kind] = counts.get(error.kind, 0) + 1
         yield error

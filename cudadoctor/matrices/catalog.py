@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cudadoctor.matrices import capabilities, compilers, drivers, gpus, toolkits, torch_builds
+from cudadoctor.matrices import capabilities, compilers, cudnn, drivers, env, errors, gpus, sonames, toolkits, torch_builds
 from cudadoctor.matrices.gpus import PciTable, read_pci
 from cudadoctor.matrices.source import Document, MatrixError
 from cudadoctor.resources import matrices_folder
+
+if TYPE_CHECKING:
+    from cudadoctor.matrices.ecosystem import EcosystemMatrix
 
 
 class Matrices:
@@ -55,3 +59,26 @@ class Matrices:
     @cached_property
     def torch(self) -> torch_builds.TorchMatrix:
         return torch_builds.load(self._document("torch_builds.toml"))
+
+    @cached_property
+    def cudnn(self) -> cudnn.CudnnMatrix:
+        return cudnn.load(self._document("cudnn.toml"))
+
+    @cached_property
+    def ecosystem(self) -> EcosystemMatrix:
+        # `packaging` takes longer to import than the file to read, and most checks do without it.
+        from cudadoctor.matrices import ecosystem
+
+        return ecosystem.load(self._document("ecosystem.toml"))
+
+    @cached_property
+    def errors(self) -> errors.ErrorMatrix:
+        return errors.load(self._document("cuda_errors.toml"))
+
+    @cached_property
+    def env(self) -> env.EnvironmentMatrix:
+        return env.load(self._document("env_vars.toml"))
+
+    @cached_property
+    def sonames(self) -> sonames.SonameMatrix:
+        return sonames.load(self._document("sonames.toml"))

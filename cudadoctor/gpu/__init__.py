@@ -1,0 +1,1 @@
+"""Everything that talks to a GPU: the driver API, compilers, kernels' catalogue, proofs. Importing it loads nothing."""

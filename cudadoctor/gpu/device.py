@@ -1,0 +1,153 @@
+"""Contexts, modules, buffers and timed launches on one device, over the driver API.
+
+Runs in the driver child; standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cudadoctor.gpu.cases import Input
+from cudadoctor.gpu.driver_api import Driver, DriverError
+from cudadoctor.gpu.numbers import NAN_BYTE
+
+GUARD_BYTES = 256
+"""Bytes after every buffer that hold NaN and must still do so afterwards."""
+LOG_BYTES = 8192
+ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE = 5, 6
+"""Numbers of CU_JIT_ERROR_LOG_BUFFER and its size in `CUjit_option` (cuda.h)."""
+
+
+class ModuleLoadError(Exception):
+    """The driver rejected the image; `log` holds what its JIT compiler said, often nothing."""
+
+    def __init__(self, error: DriverError, log: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.log = log
+
+
+class Device:
+    """A device with its primary context current in this thread."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        """Retain the primary context of device `ordinal`; raises DriverError."""
+        self.driver = driver
+        self._handle = ctypes.c_int(driver.get_int("cuDeviceGet", ctypes.c_int(ordinal)))
+        driver.call("cuCtxSetCurrent", driver.get_handle("cuDevicePrimaryCtxRetain", self._handle))
+
+    def release(self) -> None:
+        """Give the primary context back; what the driver answers does not matter any more."""
+        name = "cuDevicePrimaryCtxRelease_v2" if self.driver.has("cuDevicePrimaryCtxRelease_v2") else "cuDevicePrimaryCtxRelease"
+        self.driver.code(name, self._handle)
+
+    def load(self, image: bytes) -> Module:
+        """Load a cubin or PTX text (terminated by NUL here); raises ModuleLoadError."""
+        log = ctypes.create_string_buffer(LOG_BYTES)
+        options = (ctypes.c_int * 2)(ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+        try:
+            handle = self.driver.get_handle("cuModuleLoadDataEx", image + b"\0", ctypes.c_uint(2), options, values)
+        except DriverError as error:
+            raise ModuleLoadError(error, log.value.decode("utf-8", "replace").strip()) from error
+        return Module(self.driver, handle)
+
+    @contextmanager
+    def buffer(self, size_bytes: int) -> Iterator[Buffer]:
+        """Memory for `size_bytes` and a guard, all NaN; freed at the end."""
+        address = ctypes.c_uint64()
+        self.driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes + GUARD_BYTES))
+        try:
+            buffer = Buffer(self.driver, address, size_bytes)
+            buffer.fill_nan()
+            yield buffer
+        finally:
+            # After a fault on the device every call fails with the same error; that first one is being raised already.
+            self.driver.code("cuMemFree_v2", address)
+
+    def synchronize(self) -> None:
+        """Wait for all launches; raises DriverError with the fault of any of them."""
+        self.driver.call("cuCtxSynchronize")
+
+
+class Buffer:
+    """Device memory with a guard after it."""
+
+    def __init__(self, driver: Driver, address: ctypes.c_uint64, size_bytes: int) -> None:
+        self._driver = driver
+        self.address = address
+        self.size_bytes = size_bytes
+
+    def fill_nan(self) -> None:
+        """Set the buffer and its guard to NaN."""
+        self._driver.call(
+            "cuMemsetD8_v2", self.address, ctypes.c_ubyte(NAN_BYTE[0]), ctypes.c_size_t(self.size_bytes + GUARD_BYTES)
+        )
+
+    def write(self, content: Input) -> None:
+        """Copy the data to the device once and double it there until the buffer is full."""
+        filled = len(content.data)
+        self._driver.call("cuMemcpyHtoD_v2", self.address, content.data, ctypes.c_size_t(filled))
+        while filled < content.size_bytes:
+            step = min(filled, content.size_bytes - filled)
+            target = ctypes.c_uint64(self.address.value + filled)
+            self._driver.call("cuMemcpyDtoD_v2", target, self.address, ctypes.c_size_t(step))
+            filled += step
+
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset`."""
+        host = ctypes.create_string_buffer(size)
+        self._driver.call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(self.address.value + offset), ctypes.c_size_t(size))
+        return host.raw
+
+    def guard_intact(self) -> bool:
+        """True if nothing was written behind the buffer."""
+        return self.read(self.size_bytes, GUARD_BYTES) == NAN_BYTE * GUARD_BYTES
+
+
+class Module:
+    """A loaded image."""
+
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
+        self._driver = driver
+        self._handle = handle
+
+    def function(self, entry: str) -> Function:
+        """The kernel named `entry`; raises DriverError (CUDA_ERROR_NOT_FOUND)."""
+        return Function(self._driver, self._driver.get_handle("cuModuleGetFunction", self._handle, entry.encode()))
+
+    def unload(self) -> None:
+        """Free the image; raises DriverError."""
+        self._driver.call("cuModuleUnload", self._handle)
+
+
+class Function:
+    """A kernel."""
+
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
+        self._driver = driver
+        self._handle = handle
+
+    def launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> None:
+        """Enqueue one launch on the default stream; raises DriverError."""
+        pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(parameter) for parameter in parameters))
+        sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, 0)]
+        self._driver.call("cuLaunchKernel", self._handle, *sizes, ctypes.c_void_p(), pointers, ctypes.c_void_p())
+
+    def time_launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> float:
+        """Milliseconds of one launch between two events; raises DriverError."""
+        events = [self._driver.get_handle("cuEventCreate", ctypes.c_uint(0)) for _ in range(2)]
+        try:
+            self._driver.call("cuEventRecord", events[0], ctypes.c_void_p())
+            self.launch(grid, block, parameters)
+            self._driver.call("cuEventRecord", events[1], ctypes.c_void_p())
+            self._driver.call("cuEventSynchronize", events[1])
+            elapsed_ms = ctypes.c_float()
+            self._driver.call("cuEventElapsedTime", ctypes.byref(elapsed_ms), *events)
+        finally:
+            for event in events:
+                self._driver.code("cuEventDestroy_v2", event)
+        return elapsed_ms.value

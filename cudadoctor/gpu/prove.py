@@ -1,0 +1,231 @@
+"""Runs kernels through the layers driver-jit, nvrtc and nvcc on each GPU, side by side, and says what came of each."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from cudadoctor.gpu.catalog import QUICK, KernelSpec
+from cudadoctor.gpu.child import ChildError, ChildFailure
+from cudadoctor.gpu.code_source import CodeSource, NvccSource, NvrtcSource, ShippedPtx
+from cudadoctor.gpu.compile_cache import CompileCache, user_cache_folder
+from cudadoctor.gpu.compiler import Compiled, CompileError, CompilerStuckError, CompilerUnavailableError, Workshop
+from cudadoctor.gpu.description import EXCLUSIVE_PROCESS, DeviceDescription, DriverDescription
+from cudadoctor.gpu.driver_session import DriverSession
+from cudadoctor.gpu.proof_record import ProofRecord
+from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
+from cudadoctor.model.versions import ComputeCapability, SmTarget
+from cudadoctor.resources import kernels_folder
+
+PROOF_LIMIT_S = 20.0
+"""Longest time for one kernel in the driver child, context included; a slow first start of a large driver takes some seconds."""
+MAX_TRACKS = 8
+"""Most driver children at a time: each holds a context of some hundred megabytes."""
+MAX_COMPILATIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NvrtcChoice:
+    """A libnvrtc to prove and what to call it, e.g. `NVRTC of torch's wheel`."""
+
+    path: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvccChoice:
+    """An nvcc to prove, what to call it (`nvcc 12.6`), and what it says it can target (None: it was not asked)."""
+
+    path: str
+    label: str
+    targets: tuple[SmTarget, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRequest:
+    """What to prove. `env` is the environment of every child; `driver` was described under the same one.
+
+    `gpu_numbers` maps CUDA's index of a device to the one that the report uses (nvidia-smi's), where they differ. The layers
+    nvrtc and nvcc are skipped where their tuple is empty.
+    """
+
+    env: Mapping[str, str]
+    driver: DriverDescription
+    libcuda: str | None = None
+    nvrtc: tuple[NvrtcChoice, ...] = ()
+    nvcc: tuple[NvccChoice, ...] = ()
+    kernels: tuple[KernelSpec, ...] = QUICK
+    gpu_numbers: Mapping[int, int] = field(default_factory=dict)
+
+
+def prove_layers(request: ProofRequest, deadline: float) -> tuple[Proof, ...]:
+    """One proof for each layer, compiler, GPU and kernel, in that order; ends at `deadline` (time.monotonic()).
+
+    Never raises for an unhealthy machine: what cannot be told is `unknown`, what is not there `skipped`, each with its reason.
+    """
+    unusable = _unusable(request)
+    if unusable:
+        return unusable
+    with ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
+        except OSError as error:
+            reason = f"compiled kernels have no place to go: {error}"
+            return tuple(record.ended(ProofOutcome.UNKNOWN, reason) for record in _records(request))
+        workshop = Workshop(kernels_folder(), folder, CompileCache(user_cache_folder(request.env)))
+        sources = _sources(request, workshop)
+        for source in sources:
+            stack.callback(source.close)
+        return (*_run(request, sources, deadline), *_absent(request))
+
+
+def skip_layers(request: ProofRequest, because: str) -> tuple[Proof, ...]:
+    """The proofs of `request` as skipped, e.g. for `--no-run`."""
+    return tuple(record.ended(ProofOutcome.SKIPPED, because) for record in _records(request))
+
+
+def _sources(request: ProofRequest, workshop: Workshop) -> tuple[CodeSource, ...]:
+    nvrtc = (NvrtcSource(choice.path, choice.label, request.env, workshop) for choice in request.nvrtc)
+    nvcc = (NvccSource(choice.path, choice.label, choice.targets, request.env, workshop) for choice in request.nvcc)
+    return (ShippedPtx(workshop.kernels), *nvrtc, *nvcc)
+
+
+def _records(request: ProofRequest) -> list[ProofRecord]:
+    """Every proof of a request whose GPUs are unknown or do not matter: one for each layer and kernel."""
+    layers = (ProofLayer.DRIVER_JIT, ProofLayer.NVRTC, ProofLayer.NVCC)
+    return [ProofRecord(layer, None, kernel.name) for layer in layers for kernel in request.kernels]
+
+
+def _absent(request: ProofRequest) -> list[Proof]:
+    """The layers for which no compiler was found, as skipped."""
+    reasons = {}
+    if not request.nvrtc:
+        reasons[ProofLayer.NVRTC] = "no NVRTC library was found"
+    if not request.nvcc:
+        reasons[ProofLayer.NVCC] = "no nvcc was found"
+    records = [record for record in _records(request) if record.layer in reasons]
+    return [record.ended(ProofOutcome.SKIPPED, reasons[record.layer]) for record in records]
+
+
+def _unusable(request: ProofRequest) -> tuple[Proof, ...]:
+    """The proofs of a machine on which no kernel can be launched at all; empty where one can.
+
+    What the driver answered belongs to the lowest layer; those above are skipped, as nothing is wrong with them.
+    """
+    driver, answer = request.driver, request.driver.refusal
+    if driver.failure is not None:
+        outcome = ProofOutcome.FAILED if driver.failure is ChildFailure.CRASHED else ProofOutcome.UNKNOWN
+        answer = {"outcome": outcome.value, "because": f"asking the driver (step {driver.stopped_at}): {driver.failure_text}"}
+    elif answer is None and not driver.devices:
+        answer = {"outcome": ProofOutcome.SKIPPED.value, "because": "no CUDA device is visible"}
+    if answer is None:
+        return ()
+    because = f"nothing can be launched: {answer['because']}"
+    return tuple(
+        record.answered(answer) if record.layer is ProofLayer.DRIVER_JIT else record.ended(ProofOutcome.SKIPPED, because)
+        for record in _records(request)
+    )
+
+
+def _run(request: ProofRequest, sources: tuple[CodeSource, ...], deadline: float) -> list[Proof]:
+    """All tracks (a source on a device) at once; a GPU that allows one process at a time gets one track at a time."""
+    exclusive = {device.index: threading.Lock() for device in request.driver.devices if device.compute_mode == EXCLUSIVE_PROCESS}
+    compilations = ThreadPoolExecutor(MAX_COMPILATIONS, "compile")
+    tracks = ThreadPoolExecutor(MAX_TRACKS, "prove")
+    try:
+        running = [
+            tracks.submit(Track(request, source, device, deadline, compilations, exclusive.get(device.index)).run)
+            for source in sources
+            for device in request.driver.devices
+        ]
+        return [proof for future in running for proof in future.result()]
+    finally:
+        compilations.shutdown(wait=False, cancel_futures=True)
+        tracks.shutdown(wait=True, cancel_futures=True)
+
+
+class Track:
+    """The kernels of one source on one device, one after the other in one driver child."""
+
+    def __init__(
+        self,
+        request: ProofRequest,
+        source: CodeSource,
+        device: DeviceDescription,
+        deadline: float,
+        compilations: ThreadPoolExecutor,
+        exclusive: threading.Lock | None,
+    ) -> None:
+        self._request, self._source, self._device = request, source, device
+        self._deadline, self._compilations = deadline, compilations
+        self._turn = exclusive or threading.Lock()
+        self._given_up: str | None = None
+
+    def run(self) -> list[Proof]:
+        """One proof for each kernel."""
+        capability = self._device.compute_capability
+        records = [self._record(kernel) for kernel in self._request.kernels]
+        if capability is None:
+            return [record.ended(ProofOutcome.UNKNOWN, "the driver does not tell the compute capability") for record in records]
+        codes = [self._compilations.submit(self._code, kernel, capability) for kernel in self._request.kernels]
+        env = {**self._request.env, **self._source.variables}
+        if not self._turn.acquire(timeout=max(self._left(), 0.0)):
+            return [
+                record.ended(ProofOutcome.UNKNOWN, "the GPU allows one process, and others took all the time")
+                for record in records
+            ]
+        try:
+            with DriverSession(env, self._request.libcuda) as session:
+                jobs = zip(records, self._request.kernels, codes, strict=True)
+                return [self._prove(session, record, kernel, code) for record, kernel, code in jobs]
+        finally:
+            self._turn.release()
+
+    def _record(self, kernel: KernelSpec) -> ProofRecord:
+        number = self._request.gpu_numbers.get(self._device.index, self._device.index)
+        return ProofRecord(self._source.layer, number, kernel.name, compiler=self._source.label)
+
+    def _code(self, kernel: KernelSpec, capability: ComputeCapability) -> Compiled:
+        return self._source.code(kernel, capability, self._left())
+
+    def _left(self) -> float:
+        """Seconds until the deadline."""
+        return self._deadline - monotonic()
+
+    def _prove(self, session: DriverSession, record: ProofRecord, kernel: KernelSpec, code: Future[Compiled]) -> Proof:
+        if self._given_up is not None:
+            return record.ended(ProofOutcome.UNKNOWN, f"not tried: {self._given_up}")
+        try:
+            compiled = code.result(max(self._left(), 0.0))
+        except CompilerUnavailableError as error:
+            return record.ended(ProofOutcome.SKIPPED, str(error))
+        except CompileError as error:
+            return record.ended(ProofOutcome.FAILED, str(error), error.error)
+        except CompilerStuckError as error:
+            return record.ended(ProofOutcome.UNKNOWN, str(error))
+        except FutureTimeoutError:
+            return record.ended(ProofOutcome.UNKNOWN, "the time was over before the kernel was compiled")
+        return self._launch(session, record.compiled(str(compiled.target), compiled.compile_s), kernel, compiled)
+
+    def _launch(self, session: DriverSession, record: ProofRecord, kernel: KernelSpec, compiled: Compiled) -> Proof:
+        limit = min(PROOF_LIMIT_S, self._left())
+        if limit <= 0:
+            return record.ended(ProofOutcome.UNKNOWN, "the time was over before it could be launched")
+        try:
+            seed = secrets.randbits(31)
+            answer = session.prove(compiled.path, kernel.request(), self._device.index, seed, limit)
+        except ChildError as error:
+            because = f"the process that ran it {error}"
+            if error.failure is ChildFailure.CRASHED:
+                return record.ended(ProofOutcome.FAILED, because)
+            self._given_up = f"{kernel.name}: {because}"
+            return record.ended(ProofOutcome.UNKNOWN, because)
+        return record.answered(answer)

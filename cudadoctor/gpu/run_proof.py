@@ -1,0 +1,143 @@
+"""One proof on one device: load, launch, check, time. Each step that fails says so in the terms of a `Proof`.
+
+Runs in the driver child; standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from cudadoctor.gpu import verify
+from cudadoctor.gpu.cases import Case, checked_cases, timed_case
+from cudadoctor.gpu.device import Buffer, Device, Function, ModuleLoadError
+from cudadoctor.gpu.driver_api import DriverError, MissingSymbolError
+
+TIMED_LAUNCHES = 5
+LAUNCH_BUDGET_MS = 5.0
+"""Longest single launch for timing, estimated from the checked launches: slow or busy GPUs are not kept busy for long."""
+
+Answer = dict[str, Any]
+
+
+class WrongResultError(Exception):
+    """The kernel ran and its output is wrong; the text says how."""
+
+    def __init__(self, text: str, check: verify.Check | None = None) -> None:
+        super().__init__(text)
+        self.check = check
+
+
+def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) -> Answer:
+    """The fields of a Proof for `kernel`, plus `load_s`, `step` (where it ended) and `seed`; raises nothing but crashes."""
+    answer: Answer = {"outcome": "failed", "step": "load", "seed": seed}
+    try:
+        started = perf_counter()
+        module = device.load(image)
+        answer["load_s"] = perf_counter() - started
+        answer["step"] = "launch"
+        rng = random.Random(seed)  # noqa: S311  # test data, repeatable from the seed in the message
+        _run(device, module.function(kernel["entry"]), kernel, rng, answer)
+        module.unload()
+        answer["outcome"] = "passed"
+    except ModuleLoadError as failure:
+        answer.update(error=failure.error.result._asdict(), because=_load_failure(failure))
+    except DriverError as failure:
+        answer.update(error=failure.result._asdict(), because=f"{failure.call} failed")
+    except MissingSymbolError as failure:
+        answer.update(because=f"not a complete CUDA driver library: {failure}")
+    except WrongResultError as failure:
+        answer.update(step="verify", because=f"{failure} (seed {seed})")
+        if failure.check is not None:
+            answer.update(_figures(failure.check))
+    return answer
+
+
+def _figures(check: verify.Check) -> Answer:
+    """Error and tolerance; an error that is no number is left out, as JSON has none such."""
+    return {"max_error": check.error if math.isfinite(check.error) else None, "tolerance": check.tolerance}
+
+
+def _load_failure(failure: ModuleLoadError) -> str:
+    first_line = failure.log.split("\n", 1)[0]
+    return f"{failure.error.call} failed" + (f": {first_line}" if first_line else "")
+
+
+def _run(device: Device, function: Function, kernel: Mapping[str, Any], rng: random.Random, answer: Answer) -> None:
+    checks, speeds = [], []
+    for case in checked_cases(kernel, rng):
+        with Launch(device, function, case, kernel["block"]) as launch:
+            check, milliseconds = launch.checked()
+        checks.append(check)
+        speeds.append((case.flops / max(milliseconds, 1e-6), milliseconds))
+    flops_per_ms, milliseconds = max(speeds)
+    case_to_time = timed_case(kernel, rng, flops_per_ms * LAUNCH_BUDGET_MS)
+    if case_to_time is not None:
+        with Launch(device, function, case_to_time, kernel["block"]) as launch:
+            check, milliseconds = launch.timed()
+        checks.append(check)
+        flops_per_ms = case_to_time.flops / max(milliseconds, 1e-6)
+    answer.update(**_figures(verify.worst(checks)), run_ms=milliseconds, tflops=flops_per_ms * 1e-9)
+
+
+class Launch:
+    """A case with its buffers on the device."""
+
+    def __init__(self, device: Device, function: Function, case: Case, block: list[int]) -> None:
+        self._device, self._function, self._case, self._block = device, function, case, block
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Launch:
+        with ExitStack() as stack:
+            buffers = []
+            for content in self._case.inputs:
+                buffers.append(stack.enter_context(self._device.buffer(content.size_bytes)))
+                buffers[-1].write(content)
+            self._output: Buffer = stack.enter_context(self._device.buffer(self._case.output_bytes))
+            self._parameters = self._case.parameters([buffer.address for buffer in buffers], self._output.address)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def checked(self) -> tuple[verify.Check, float]:
+        """The check of the whole output and the milliseconds of a second launch, whose output must equal the first's."""
+        first, _ = self._output_of_launch()
+        check = self._case.check(first)
+        if not check.passed:
+            raise WrongResultError(
+                f"wrong numbers: {check.where} is off by {check.error:.3g}, allowed {check.tolerance:.3g}", check
+            )
+        second, milliseconds = self._output_of_launch()
+        if second != first:
+            raise WrongResultError("two launches with the same input gave different output")
+        return check, milliseconds
+
+    def _output_of_launch(self) -> tuple[bytes, float]:
+        self._output.fill_nan()
+        milliseconds = self._time()
+        if not self._output.guard_intact():
+            raise WrongResultError("the kernel wrote behind the end of its output")
+        return self._output.read(0, self._output.size_bytes), milliseconds
+
+    def timed(self) -> tuple[verify.Check, float]:
+        """The check of sampled outputs and the median of the timed launches in milliseconds, after one to warm up."""
+        self._time()
+        milliseconds = median(self._time() for _ in range(TIMED_LAUNCHES))
+        check = self._case.check_samples(self._output.read)
+        if not check.passed:
+            raise WrongResultError(
+                f"wrong numbers: {check.where} is off by {check.error:.3g}, allowed {check.tolerance:.3g}", check
+            )
+        return check, milliseconds
+
+    def _time(self) -> float:
+        milliseconds = self._function.time_launch(self._case.grid, self._block, self._parameters)
+        self._device.synchronize()
+        return milliseconds

@@ -46,6 +46,8 @@ class Cell:
 
     mark: Mark
     words: str
+    rate: str = ""
+    """The best rate, `70 TFLOPS`; empty where it is not known or below 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +100,25 @@ def _cell(proofs: Sequence[Proof]) -> Cell | None:
         return None
     worst = min((proof.outcome for proof in proofs), key=WORST_FIRST.index)
     alike = [proof for proof in proofs if proof.outcome is worst]
-    words = _figures(alike) if worst is ProofOutcome.PASSED else _failure(alike[0])
+    words = _times(alike) if worst is ProofOutcome.PASSED else _failure(alike[0])
     if len(alike) < len(proofs):
         words = f"{len(alike)} of {len(proofs)}: {words}"
-    return Cell(OF_OUTCOME[worst], words)
+    return Cell(OF_OUTCOME[worst], words, _best_rate(alike))
 
 
-def _figures(proofs: Sequence[Proof]) -> str:
+def _times(proofs: Sequence[Proof]) -> str:
     times = [proof.run_ms for proof in proofs if proof.run_ms is not None]
-    rates = [proof.tflops for proof in proofs if proof.tflops is not None]
-    parts = [f"{_span(times)} ms"] if times else ["right"]
-    if rates and max(rates) >= 1:
-        parts.append(f"{max(rates):.0f} TFLOPS" if max(rates) >= 10 else f"{max(rates):.1f} TFLOPS")
-    return ", ".join(parts)
-
-
-def _span(times: Sequence[float]) -> str:
+    if not times:
+        return "right"
     low, high = f"{min(times):.2f}", f"{max(times):.2f}"
-    return low if low == high else f"{low} to {high}"
+    return f"{low} ms" if low == high else f"{low} to {high} ms"
+
+
+def _best_rate(proofs: Sequence[Proof]) -> str:
+    best = max((proof.tflops for proof in proofs if proof.tflops is not None), default=0.0)
+    if best < 1:
+        return ""
+    return f"{best:.0f} TFLOPS" if best >= 10 else f"{best:.1f} TFLOPS"
 
 
 def _failure(proof: Proof) -> str:
@@ -141,12 +144,13 @@ def _reason(proof: Proof) -> str:
         return ""
     if proof.because:
         return proof.because
-    return f"{proof.error.name}: {proof.error.message}" if proof.error else ""
+    return (proof.error.message or proof.error.name) if proof.error else ""
 
 
 def proof_figures(proof: Proof) -> str:
     """All figures of one proof, or why there are none."""
-    parts = [reason] if (reason := _reason(proof)) else []
+    parts = [f"{proof.error.name} ({proof.error.code})"] if proof.error else []
+    parts += [reason] if (reason := _reason(proof)) else []
     if proof.max_error is not None:
         limit = f" of {proof.tolerance:.2g} allowed" if proof.tolerance is not None else ""
         parts.append(f"error {proof.max_error:.2g}{limit}")

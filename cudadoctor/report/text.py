@@ -23,6 +23,9 @@ from cudadoctor.report.text_findings import findings_part, unknown_part
 MIN_WIDTH = 40
 """Columns below which a table cannot be read; a narrower terminal gets lines of this width."""
 
+RATE_WIDTH = 100
+"""Columns from which the table of proofs has room for TFLOPS."""
+
 
 def render(report: Report, options: RenderOptions) -> str:
     """The report as lines of at most `options.width` columns, save for single words and commands that are longer."""
@@ -106,7 +109,10 @@ def _proofs_part(report: Report, ink: Ink, detail: Detail) -> Iterator[Renderabl
 
 
 def _cell(cell: Cell | None, ink: Ink) -> Text:
-    return ink.mark(cell.mark, cell.words) if cell else Text("")
+    if cell is None:
+        return Text("")
+    has_room = ink.width >= RATE_WIDTH
+    return ink.mark(cell.mark, ", ".join(part for part in (cell.words, cell.rate if has_room else "") if part))
 
 
 def _each_proof(proofs: tuple[Proof, ...], ink: Ink) -> Iterator[RenderableType]:

@@ -8,7 +8,6 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from cudadoctor.model.fact import Known
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity, Where
 from cudadoctor.model.report import Report, Verdict
 from cudadoctor.report import inert
@@ -16,15 +15,8 @@ from cudadoctor.report.ink import Ink
 from cudadoctor.report.marks import OF_SEVERITY, Mark
 from cudadoctor.report.options import Charset, Detail
 from cudadoctor.report.outline import Branch, outline, unknown_by_reason
+from cudadoctor.report.places import host_is_elsewhere, place
 from cudadoctor.report.shell_lines import shell_lines
-
-PLACES = {
-    Where.HOST: "on the host",
-    Where.CONTAINER: "in the container",
-    Where.WSL: "inside WSL",
-    Where.WINDOWS: "on Windows",
-    Where.VENV: "in the examined environment",
-}
 
 FIX_COLUMN = 7
 """Where the text beside `Fix` begins."""
@@ -32,32 +24,19 @@ FIX_COLUMN = 7
 
 def findings_part(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
     """Every finding, roots with what they explain; an empty line after each that has a fix or evidence."""
-    host_is_elsewhere = _host_is_elsewhere(report)
+    elsewhere = host_is_elsewhere(report)
     for branch in outline(report.findings):
-        yield from _branch(branch, ink, detail, host_is_elsewhere)
+        yield from _branch(branch, ink, detail, elsewhere)
         yield Text("")
 
 
-def _host_is_elsewhere(report: Report) -> bool:
-    """Is `the host` another place than the one that was examined?"""
-    return isinstance(report.snapshot.container.kind, Known) or isinstance(report.snapshot.wsl.wsl_version, Known)
-
-
-def place(fix: Fix, host_is_elsewhere: bool) -> str:
-    """Where and how a fix is applied, in words; empty where there is nothing to say."""
-    words = [] if fix.where is Where.HOST and not host_is_elsewhere else [PLACES[fix.where]]
-    words += ["as root"] if fix.needs_root else []
-    words += ["then reboot"] if fix.needs_reboot else []
-    return ", ".join(words)
-
-
-def _branch(branch: Branch, ink: Ink, detail: Detail, host_is_elsewhere: bool) -> Iterator[RenderableType]:
+def _branch(branch: Branch, ink: Ink, detail: Detail, elsewhere: bool) -> Iterator[RenderableType]:
     finding = branch.finding
     yield _headline(finding, ink)
     yield Padding(ink.prose(f"{finding.what} {finding.why}"), (0, 0, 0, 2))
     shows_fixes = finding.severity is not Severity.NOTE or detail >= Detail.EVIDENCE
     for number, fix in enumerate(finding.fixes if shows_fixes else ()):
-        yield from _fix("Fix" if number == 0 else "Or", fix, ink, host_is_elsewhere)
+        yield from _fix("Fix" if number == 0 else "Or", fix, ink, elsewhere)
     if detail >= Detail.EVIDENCE:
         yield from _basis(finding, ink)
     for consequence in branch.consequences:
@@ -73,8 +52,8 @@ def _headline(finding: Finding, ink: Ink) -> Text:
     return text
 
 
-def _fix(label: str, fix: Fix, ink: Ink, host_is_elsewhere: bool) -> Iterator[RenderableType]:
-    where = place(fix, host_is_elsewhere)
+def _fix(label: str, fix: Fix, ink: Ink, elsewhere: bool) -> Iterator[RenderableType]:
+    where = place(fix, elsewhere)
     yield ink.labelled(f"{label:<3}", ink.prose(fix.title + (f" ({where})" if where else "") + (":" if fix.commands else "")))
     for command in fix.commands:
         yield from _command(command, fix, ink)

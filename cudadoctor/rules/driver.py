@@ -77,9 +77,6 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
     Sources: PCI vendor id 10de (pci.ids); nvmlInit and cuInit documentation.
     """
     presence = nvidia_gpu_present(case.snapshot)
-    if case.saw("no-nvidia-gpu") and presence is not Presence.YES:
-        yield Problem("machine", "The text says that this machine has no NVIDIA GPU.", evidence=seen(case, "no-nvidia-gpu"))
-        return
     if presence is Presence.YES:
         return
     if platform(case.snapshot) is Platform.MACOS:
@@ -136,7 +133,7 @@ def driver_too_old(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA release notes, table 'CUDA Toolkit and Minimum Required Driver Version'; CUDA Compatibility guide.
     """
-    texts = seen(case, "driver-too-old")
+    texts = seen(case, "driver-too-old", "torch-driver-too-old") or _error_35(case)
     build = torch(case.snapshot)
     if build is not None and not isinstance(torch_cuda_version(build), Missing):
         problem = _torch_needs_newer_driver(case, build, texts)
@@ -148,14 +145,17 @@ def driver_too_old(case: Case) -> Iterable[Problem]:
     if texts:
         yield _said_too_old(case, texts)
         return
-    init = _cu_init_is(case, CUDA_ERROR_INSUFFICIENT_DRIVER)
-    if init:
-        yield _said_too_old(case, init)
-        return
     if build is None and isinstance(case.snapshot.python.torch, Missing):
         if case.snapshot.python.torch.reason in (MissingReason.NOT_FOUND, MissingReason.NOT_APPLICABLE):
             raise NotApplicableError("no CUDA runtime of the user's was found to judge the driver against")
         known(case.snapshot.python.torch)
+
+
+def _error_35(case: Case) -> tuple[Evidence, ...]:
+    """Error 35 as evidence, unless the facts say that the driver is new enough or that libcuda is missing altogether."""
+    texts = (*_cu_init_is(case, CUDA_ERROR_INSUFFICIENT_DRIVER), *seen(case, "cuda-error-35"))
+    no_library = any(error.values.get("driver_cuda") == "0" for error in case.errors("cuda-error-35")) or case.saw("libcuda-load-failed")
+    return () if no_library else texts
 
 
 def _torch_needs_newer_driver(case: Case, build: Torch, texts: tuple[Evidence, ...]) -> Problem | None:
@@ -270,7 +270,7 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
     Sources: nvidia-smi's text "couldn't communicate with the NVIDIA driver"; nvml.h, NVML_ERROR_DRIVER_NOT_LOADED (9).
     """
     driver = case.snapshot.driver
-    texts = seen(case, "kernel-module-not-loaded")
+    texts = seen(case, "kernel-module-not-loaded", "smi-cannot-communicate")
     if driver_works(case.snapshot) or gpus(case.snapshot):
         return
     modules = maybe(driver.loaded_modules)
@@ -324,7 +324,7 @@ def libcuda_missing(case: Case) -> Iterable[Problem]:
     Sources: matrices/sonames.toml; CUDA Compatibility guide (the parts of the driver).
     """
     driver = case.snapshot.driver
-    texts = seen(case, "libcuda-missing")
+    texts = seen(case, "libcuda-load-failed")
     if driver_works(case.snapshot):
         return
     copies = driver.libcuda_copies
@@ -449,7 +449,7 @@ def forward_compat_unsupported(case: Case) -> Iterable[Problem]:
 
     Sources: cuda.h, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804); CUDA Compatibility guide, Forward Compatibility.
     """
-    texts = (*_cu_init_is(case, CUDA_ERROR_COMPAT_NOT_SUPPORTED), *seen(case, "cuda-error-804"))
+    texts = (*_cu_init_is(case, CUDA_ERROR_COMPAT_NOT_SUPPORTED), *seen(case, "forward-compat-unsupported"))
     if not texts:
         if isinstance(case.snapshot.driver.cu_init, Missing):
             known(case.snapshot.driver.cu_init)
@@ -479,7 +479,7 @@ def no_device_visible(case: Case) -> Iterable[Problem]:
     Sources: cuda.h, CUDA_ERROR_NO_DEVICE (100).
     """
     driver = case.snapshot.driver
-    texts = (*_cu_init_is(case, CUDA_ERROR_NO_DEVICE), *seen(case, "no-device-visible"))
+    texts = (*_cu_init_is(case, CUDA_ERROR_NO_DEVICE), *seen(case, "cuda-error-100", "torch-no-gpu-visible", "smi-no-devices"))
     presence = nvidia_gpu_present(case.snapshot)
     if presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU")

@@ -25,6 +25,9 @@ from cudadoctor.rules.questions import (
     torch_version_text,
 )
 
+SAYS_NO_CODE = ("no-kernel-image", "torch-gpu-cc-not-listed", "torch-gpu-too-old", "torch-cc-range-warning", "torch-supported-archs")
+"""Kinds of error texts that can mean missing code; the facts decide."""
+
 NO_KERNEL_IMAGE = "no kernel image is available for execution on the device"
 
 
@@ -108,7 +111,7 @@ def _no_code(
             *evidence("python.torch.torch_version", build.torch_version),
             *evidence("python.torch.arch_list", arch_list, value=" ".join(map(str, arch_list.value))),
             *gpu.evidence,
-            *seen(case, "no-kernel-image", "arch-missing-in-wheel", "torch-capability-warning"),
+            *seen(case, *SAYS_NO_CODE),
         ),
         remedies=fixes.install_other_torch(case),
         tags=("gpu-newer-than-build" if newer else "gpu-older-than-build",),
@@ -118,7 +121,7 @@ def _no_code(
 
 def _said_no_code(case: Case) -> Problem | None:
     """What an error text says by itself, where the facts to judge with are not there."""
-    texts = seen(case, "arch-missing-in-wheel")
+    texts = seen(case, "no-kernel-image", "torch-gpu-too-old")
     if not texts:
         return None
     return Problem(
@@ -146,7 +149,7 @@ def cpu_only_torch(case: Case) -> Iterable[Problem]:
 
     Sources: matrices/torch_builds.toml (default build by platform and release).
     """
-    texts = seen(case, "cpu-only-torch")
+    texts = seen(case, "torch-not-compiled-with-cuda")
     build = torch(case.snapshot)
     is_cpu = build is not None and torch_build(build) is TorchBuild.CPU
     if platform(case.snapshot) is Platform.MACOS:

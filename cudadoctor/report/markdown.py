@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from cudadoctor.model.finding import Confidence, Finding, Fix, Severity
+from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.report import Report
 from cudadoctor.report import inert
 from cudadoctor.report.marks import OF_SEVERITY, Mark
@@ -16,9 +16,11 @@ from cudadoctor.report.places import host_is_elsewhere, place
 from cudadoctor.report.proof_table import Cell, proof_rows
 from cudadoctor.report.stack import header_parts, stack_rows
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&$:^=-])")
+_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]")
 _BACKTICKS = re.compile(r"`+")
-_MENTION = re.compile(r"([@#])(?=\w)")
+_LINK_START = re.compile(r"[@#](?=\w)|:(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+"""Where GitHub would begin a mention, an issue number or a link."""
+_PLAIN_URL = re.compile(r"https://[\w./#?=&%+~-]{1,300}", re.ASCII)
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
@@ -40,10 +42,8 @@ def _blocks(report: Report, charset: Charset) -> Iterator[str]:
             yield from _finding(branch, charset, elsewhere)
     notes = [branch.finding for branch in branches if branch.finding.severity is Severity.NOTE]
     if notes:
-        yield folded(
-            f"{len(notes)} harmless differences explained" if len(notes) > 1 else "1 harmless difference explained",
-            *map(_note, notes),
-        )
+        title = "1 harmless difference explained" if len(notes) == 1 else f"{len(notes)} harmless differences explained"
+        yield folded(title, *map(_note, notes))
     proofs = [_proof_row(row.layer, row.gpus, row.gemm, row.attention, row.note, charset) for row in proof_rows(report.proofs)]
     if proofs:
         yield folded("Proofs", table(("Layer", "GEMM", "attention", ""), proofs))
@@ -71,7 +71,7 @@ def _finding(branch: Branch, charset: Charset, elsewhere: bool) -> Iterator[str]
 def _fix(label: str, fix: Fix, elsewhere: bool) -> Iterator[str]:
     where = place(fix, elsewhere)
     checked = " Re-checked: with this done, the same rules find no error here." if fix.rechecked else ""
-    yield f"**{label}**{f' ({where})' if where else ''}: {plain(fix.title)}.{checked}"
+    yield f"**{label}**{f' ({where})' if where else ''}: {plain(fix.title.rstrip('.:'))}.{checked}"
     if fix.commands:
         yield fenced("\n".join(inert.command(command) for command in fix.commands), "sh")
     if fix.verify:
@@ -107,20 +107,15 @@ def _mark(mark: Mark, words: str, charset: Charset) -> str:
 
 def _evidence(findings: Sequence[Finding]) -> Iterator[str]:
     rows = [
-        (
-            finding.code,
-            code(item.fact),
-            code(item.value),
-            plain(item.source + ("" if item.line is None else f", line {item.line}")),
-        )
+        (plain(finding.code), code(item.fact), code(item.value), plain(item.source + line_of(item)))
         for finding in findings
         for item in finding.evidence
     ]
     if rows:
-        yield table(("Finding", "Fact", "Value", "Read from"), [(plain(first), *rest) for first, *rest in rows])
+        yield table(("Finding", "Fact", "Value", "Read from"), rows)
     references = dict.fromkeys(reference for finding in findings for reference in finding.references)
     if references:
-        yield "\n".join(f"- {code(reference)}" for reference in references)
+        yield "\n".join(f"- <{text}>" if _PLAIN_URL.fullmatch(text) else f"- {code(text)}" for text in references)
 
 
 def _unknown(report: Report) -> Iterator[str]:
@@ -129,12 +124,17 @@ def _unknown(report: Report) -> Iterator[str]:
         yield f"- {plain(because or 'no reason was given', inert.VALUE_LIMIT)}: {names}"
 
 
+def line_of(item: Evidence) -> str:
+    """`, line 3` where the source is a text."""
+    return "" if item.line is None else f", line {item.line}"
+
+
 # Markdown in which values are inert
 
 
 def plain(text: str, limit: int = inert.CELL_LIMIT) -> str:
     """A value as running text: no markup, no HTML, no mention of a person or an issue."""
-    return _MENTION.sub(rf"\1{_ZERO_WIDTH_SPACE}", _SPECIAL.sub(_escape, inert.prose(text, limit=limit)))
+    return _LINK_START.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", _SPECIAL.sub(_escape, inert.prose(text, limit=limit)))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -22,10 +22,8 @@ MAX_UNPACKED_BYTES = 64 * 2**20
 """A report larger than this is not one of ours: it is refused before it fills the memory."""
 
 _GAP = r"[\s>|]+"
-_BLOCK = re.compile(
-    rf"cudadoctor{_GAP}report{_GAP}begins{_GAP}(\d{{1,9}}){_GAP}([0-9a-f]{{16}})\b(.*?)cudadoctor{_GAP}report{_GAP}ends",
-    re.DOTALL,
-)
+_BEGINS = re.compile(rf"cudadoctor{_GAP}report{_GAP}begins{_GAP}(\d{{1,9}}){_GAP}([0-9a-f]{{16}})\b")
+_ENDS = re.compile(rf"cudadoctor{_GAP}report{_GAP}ends")
 _NOT_DATA = re.compile(r"[^A-Za-z0-9+/]")
 
 
@@ -39,15 +37,18 @@ def pack(report: Report) -> str:
 
 def extract_report(text: str) -> Report | None:
     """The first whole report packed in a text; None where there is none, or none that arrived undamaged."""
-    if "cudadoctor" not in text:
-        return None
-    for length, checksum, body in _BLOCK.findall(text):
-        letters = _NOT_DATA.sub("", html.unescape(body))
-        if len(letters) == int(length) and _checksum(letters) == checksum:
-            report = _unpacked(letters)
+    for part in _ENDS.split(text)[:-1]:
+        begins = list(_BEGINS.finditer(part))
+        if begins:
+            report = _checked(begins[-1][1], begins[-1][2], part[begins[-1].end() :])
             if report is not None:
                 return report
     return None
+
+
+def _checked(length: str, checksum: str, body: str) -> Report | None:
+    letters = _NOT_DATA.sub("", html.unescape(body))
+    return _unpacked(letters) if len(letters) == int(length) and _checksum(letters) == checksum else None
 
 
 def _checksum(letters: str) -> str:

@@ -6,16 +6,35 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 from cudadoctor.exit_codes import ExitCode
 
 DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
 
+
+class Grouped(typer.core.TyperGroup):
+    """Lists the commands by what they are for, as `rich_help_panel` of each says, without loading rich."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section a group, in the order of the first command of each."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                group = getattr(command, "rich_help_panel", None) or "Commands"
+                groups.setdefault(str(group), []).append((name, command.get_short_help_str(limit=90)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="cudadoctor",
+    cls=Grouped,
     help="Says what is wrong with this machine's CUDA stack, why, and the exact command that fixes it.\n\n"
     "Reads and measures only: no fix is executed, nothing is sent anywhere.",
     epilog="Exit codes: 0 no problem, 1 problems, 2 usage or unreadable input, 3 a bug of cudadoctor, 4 undetermined.",
@@ -67,6 +86,23 @@ def fail(code: ExitCode, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from cudadoctor import __version__
+
+        print(f"cudadoctor {__version__}")
+        raise typer.Exit(ExitCode.OK)
+
+
+@app.callback()
+def cudadoctor(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that come before the command."""
+
+
 @app.command(rich_help_panel=DIAGNOSE)
 def check(
     python: PythonOption = None,
@@ -102,6 +138,60 @@ def check(
             )
         )
     )
+
+
+@app.command(rich_help_panel=DIAGNOSE)
+def report(
+    python: PythonOption = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Do not run kernels on the GPU.")] = False,
+    output: OutputOption = None,
+    timeout: TimeoutOption = 30.0,
+    node: NodeOption = None,
+) -> None:
+    """Write `check` as Markdown to paste into a ticket: redacted, details folded, readable back by `triage`."""
+    from cudadoctor.commands import check as command
+
+    raise typer.Exit(
+        command.run(
+            command.CheckOptions(
+                python=python,
+                prove=command.Prove.NOTHING if no_run else command.Prove.QUICK,
+                timeout=timeout,
+                node=node,
+                output=command.OutputOptions("markdown", output),
+            )
+        )
+    )
+
+
+@app.command(rich_help_panel=ASK)
+def explain(
+    query: Annotated[str, typer.Argument(metavar="X", help="Rule name or code, error code or name, `Xid 79`, or error text.")],
+) -> None:
+    """Explain a rule, an error code or an error text."""
+    from cudadoctor.commands.explain import NothingKnownError
+    from cudadoctor.commands.explain import explain as explanation
+    from cudadoctor.matrices import Matrices
+
+    try:
+        print(explanation(query, Matrices.load()), end="")
+    except NothingKnownError as error:
+        fail(ExitCode.USAGE, str(error))
+
+
+class ListFormat(str, Enum):
+    """How a list is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command(rich_help_panel=ASK)
+def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to print the list.")] = ListFormat.TEXT) -> None:
+    """List all rules."""
+    from cudadoctor.commands import rules as listing
+
+    print(listing.as_json() if format is ListFormat.JSON else listing.as_text(), end="")
 
 
 def run() -> NoReturn:

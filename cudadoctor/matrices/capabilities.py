@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, Order, Provenance, Row, Schema, Verified
 from cudadoctor.model.versions import ComputeCapability
@@ -37,8 +38,7 @@ class Feature(Enum):
     CP_ASYNC = "cp_async"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one multiprocessor (SM) and one block may use; sizes in bytes."""
 
     max_threads_per_sm: int
@@ -69,8 +69,7 @@ class Limits:
         return MAX_THREADS_PER_BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
+class Capability(Struct, frozen=True):
     """One compute capability."""
 
     cc: ComputeCapability
@@ -87,8 +86,7 @@ class Capability:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class CapabilityMatrix:
+class CapabilityMatrix(Struct, frozen=True, dict=True):
     """matrices/compute_capabilities.toml."""
 
     title: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, MatrixError, Note, Order, Provenance, Row, Schema, Verified
 from cudadoctor.model.versions import CudaVersion, DottedVersion
@@ -20,8 +21,7 @@ class HostFit(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class CompilerBounds:
+class CompilerBounds(Struct, frozen=True):
     """What crt/host_config.h of one nvcc build accepts; bounds are inclusive majors unless named otherwise."""
 
     cuda: CudaVersion
@@ -42,8 +42,7 @@ class CompilerBounds:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CompilerMinimum:
+class CompilerMinimum(Struct, frozen=True):
     """The documented lowest majors for a CUDA major; headers do not enforce them."""
 
     cuda_major: int
@@ -52,8 +51,7 @@ class CompilerMinimum:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class GlibcClash:
+class GlibcClash(Struct, frozen=True):
     """A glibc whose headers do not compile with the headers of older toolkits, whatever the compiler."""
 
     glibc_from: DottedVersion
@@ -64,8 +62,7 @@ class GlibcClash:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class CompilerMatrix:
+class CompilerMatrix(Struct, frozen=True, dict=True):
     """matrices/host_compiler.toml."""
 
     title: str

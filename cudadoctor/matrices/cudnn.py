@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
+
+from msgspec import Struct
 
 from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.matrices.source import Document, MatrixError, Note, Order, Provenance, Row, Schema
@@ -12,8 +13,7 @@ from cudadoctor.model.versions import ComputeCapability, DottedVersion, DriverRe
 _FIRST_MAJOR_WITH_TEN_THOUSANDS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class CudnnSeries:
+class CudnnSeries(Struct, frozen=True):
     """A range of minors (inclusive) with the same requirements; `last` is None while it goes on."""
 
     first: DottedVersion
@@ -29,8 +29,7 @@ class CudnnSeries:
         return _within(version, self.first, self.last)
 
 
-@dataclass(frozen=True, slots=True)
-class CudnnWheel:
+class CudnnWheel(Struct, frozen=True):
     """One wheel that was unpacked."""
 
     package: str
@@ -45,8 +44,7 @@ class CudnnWheel:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CudnnPackage:
+class CudnnPackage(Struct, frozen=True):
     """The life of one wheel name."""
 
     name: str
@@ -57,8 +55,7 @@ class CudnnPackage:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CudnnDriver:
+class CudnnDriver(Struct, frozen=True):
     """The driver that cuDNN itself asks for with one CUDA major."""
 
     first: DottedVersion
@@ -71,8 +68,7 @@ class CudnnDriver:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class RenamedLibraries:
+class RenamedLibraries(Struct, frozen=True):
     """Libraries of cuDNN 8 and what took their place in cuDNN 9."""
 
     v8: tuple[str, ...]
@@ -80,8 +76,7 @@ class RenamedLibraries:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CudnnUser:
+class CudnnUser(Struct, frozen=True):
     """Which soname a framework's range of versions (inclusive minors) loads."""
 
     package: str
@@ -91,8 +86,7 @@ class CudnnUser:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class CudnnMatrix:
+class CudnnMatrix(Struct, frozen=True, dict=True):
     """matrices/cudnn.toml."""
 
     title: str

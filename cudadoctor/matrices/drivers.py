@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import calendar
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.matrices.source import Document, Note, Order, Provenance, Row, Schema, Verified
@@ -47,8 +48,7 @@ class ForwardCompat(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolkitDriver:
+class ToolkitDriver(Struct, frozen=True):
     """The driver of one toolkit release."""
 
     cuda: CudaVersion
@@ -66,8 +66,7 @@ class ToolkitDriver:
         return self.linux_driver if platform is DriverPlatform.LINUX else self.windows_driver
 
 
-@dataclass(frozen=True, slots=True)
-class MinorVersionFloor:
+class MinorVersionFloor(Struct, frozen=True):
     """The oldest driver that runs every minor of a CUDA major (minor-version compatibility)."""
 
     cuda_major: int
@@ -85,8 +84,7 @@ class MinorVersionFloor:
         return self.linux_minimum if platform is DriverPlatform.LINUX else self.windows_minimum
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """One driver branch and its life."""
 
     number: int
@@ -119,8 +117,7 @@ class Branch:
         return max(self.number + 4, seen)
 
 
-@dataclass(frozen=True, slots=True)
-class DriverArchitecture:
+class DriverArchitecture(Struct, frozen=True):
     """Which driver branches know a group of compute capabilities."""
 
     name: str
@@ -133,8 +130,7 @@ class DriverArchitecture:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class FirstDriver:
+class FirstDriver(Struct, frozen=True):
     """The first driver seen for a family of products."""
 
     family: str
@@ -145,8 +141,7 @@ class FirstDriver:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CompatPackage:
+class CompatPackage(Struct, frozen=True):
     """One cuda-compat package and the host branches that it serves."""
 
     cuda: CudaVersion
@@ -165,8 +160,7 @@ class CompatPackage:
         return f"cuda-compat-{self.cuda.major}-{self.cuda.minor}"
 
 
-@dataclass(frozen=True, slots=True)
-class DriverProbe:
+class DriverProbe(Struct, frozen=True):
     """What cudaGetDeviceCount of a real libcudart returned with a real libcuda, on a machine without a GPU."""
 
     runtime: CudaVersion
@@ -179,8 +173,7 @@ class DriverProbe:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class DriverMatrix:
+class DriverMatrix(Struct, frozen=True, dict=True):
     """matrices/cuda_driver.toml."""
 
     title: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import date
 from typing import Protocol, TypeVar
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -18,8 +18,7 @@ FIRST_BLACKWELL_MAJOR = 10
 """Triton uses its second ptxas from this compute capability on (triton/backends/nvidia/compiler.py, get_ptxas)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedRelease:
+class PinnedRelease(Struct, frozen=True):
     """A release of a package that is built for one torch (vllm, xformers)."""
 
     version: Version
@@ -31,8 +30,7 @@ class PinnedRelease:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class TritonRelease:
+class TritonRelease(Struct, frozen=True):
     """One release of triton and the assemblers it bundles."""
 
     version: Version
@@ -62,8 +60,7 @@ class TritonRelease:
         return toolkits.can_target(self.ptxas_for(cc), cc)
 
 
-@dataclass(frozen=True, slots=True)
-class FlashAttention:
+class FlashAttention(Struct, frozen=True):
     """A range of minors (inclusive; `last` None while it goes on) of one of the flash-attention packages."""
 
     package: str
@@ -86,8 +83,7 @@ class FlashAttention:
         return cc >= self.min_cc and (self.max_cc is None or cc <= self.max_cc)
 
 
-@dataclass(frozen=True, slots=True)
-class BitsandbytesLibrary:
+class BitsandbytesLibrary(Struct, frozen=True):
     """The library in a wheel of bitsandbytes for one CUDA version."""
 
     version: Version
@@ -96,8 +92,7 @@ class BitsandbytesLibrary:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class TensorflowRelease:
+class TensorflowRelease(Struct, frozen=True):
     """A range of releases (inclusive) of TensorFlow and the CUDA it is built for."""
 
     first: Version
@@ -114,8 +109,7 @@ class TensorflowRelease:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class JaxPlugin:
+class JaxPlugin(Struct, frozen=True):
     """One release of a JAX CUDA plugin."""
 
     package: str
@@ -129,8 +123,7 @@ class JaxPlugin:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class OnnxRuntime:
+class OnnxRuntime(Struct, frozen=True):
     """One release of onnxruntime-gpu on the default index."""
 
     version: Version
@@ -141,8 +134,7 @@ class OnnxRuntime:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class CupyRelease:
+class CupyRelease(Struct, frozen=True):
     """One release of a CuPy package, which is for one CUDA major."""
 
     package: str
@@ -153,8 +145,7 @@ class CupyRelease:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class BinaryScan:
+class BinaryScan(Struct, frozen=True):
     """What one wheel holds: GPU code, and the libraries it names."""
 
     package: str
@@ -173,8 +164,7 @@ class _Versioned(Protocol):
 V = TypeVar("V", bound=_Versioned)
 
 
-@dataclass(frozen=True)
-class EcosystemMatrix:
+class EcosystemMatrix(Struct, frozen=True, dict=True):
     """matrices/ecosystem.toml. Rows exist for single releases; the nearest not newer row answers for those between."""
 
     title: str

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, Provenance, Row, Schema, Verified
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """One variable."""
 
     name: str
@@ -27,8 +26,7 @@ class Variable:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNames:
+class KnownNames(Struct, frozen=True):
     """Names found as strings in a library, without further knowledge."""
 
     library: str
@@ -36,8 +34,7 @@ class KnownNames:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class EnvironmentMatrix:
+class EnvironmentMatrix(Struct, frozen=True, dict=True):
     """matrices/env_vars.toml."""
 
     title: str
@@ -65,6 +62,8 @@ class EnvironmentMatrix:
         """The variable that a name which nothing reads was probably meant to be (`CUDA_VISIBLE_DEVICE`); None where unclear."""
         if self.is_known(name):
             return None
+        from difflib import get_close_matches  # 2 ms, and few machines have a misspelt variable
+
         close = get_close_matches(name, self._by_name, n=1, cutoff=0.9)
         return self._by_name[close[0]] if close else None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, Note, Order, Provenance, Row, Schema, Verified
 
 
-@dataclass(frozen=True, slots=True)
-class CudaError:
+class CudaError(Struct, frozen=True):
     """One code of the runtime and driver API, which share their numbers since CUDA 10.1."""
 
     code: int
@@ -34,8 +34,7 @@ class CudaError:
         return self.driver_name or self.runtime_name or str(self.code)
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlError:
+class NvmlError(Struct, frozen=True):
     """One return code of NVML."""
 
     code: int
@@ -45,8 +44,7 @@ class NvmlError:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class SmiMessage:
+class SmiMessage(Struct, frozen=True):
     """A text that nvidia-smi prints instead of its table."""
 
     message: str
@@ -56,8 +54,7 @@ class SmiMessage:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class SmiExit:
+class SmiExit(Struct, frozen=True):
     """One exit code of nvidia-smi."""
 
     code: int
@@ -65,8 +62,7 @@ class SmiExit:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(Struct, frozen=True):
     """One Xid, the error number that the kernel driver logs."""
 
     number: int
@@ -86,8 +82,7 @@ class Xid:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class ActionWord:
+class ActionWord(Struct, frozen=True):
     """What an action word of the Xid catalogue asks for."""
 
     word: str
@@ -95,8 +90,7 @@ class ActionWord:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """A text of a loader, compiler or framework, its cause and fix."""
 
     text: str
@@ -105,8 +99,7 @@ class Symptom:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class ErrorMatrix:
+class ErrorMatrix(Struct, frozen=True, dict=True):
     """matrices/cuda_errors.toml."""
 
     title: str

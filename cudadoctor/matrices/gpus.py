@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, partial
+from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from cudadoctor.matrices.capabilities import CapabilityMatrix, Limits
 from cudadoctor.matrices.gpu_names import Segment, holds_in_order, holds_run, is_shortened, segment_of, words
@@ -15,8 +16,7 @@ from cudadoctor.matrices.source import Document, MatrixError, Note, Order, Prove
 from cudadoctor.model.versions import ComputeCapability, VersionError
 
 
-@dataclass(frozen=True, slots=True)
-class Peaks:
+class Peaks(Struct, frozen=True):
     """Nominal dense peak rates at boost clock with fp32 accumulation, in TFLOPS; None where not known."""
 
     fp32: float | None
@@ -29,8 +29,7 @@ class Peaks:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
+class GpuModel(Struct, frozen=True):
     """One product."""
 
     name: str
@@ -54,8 +53,7 @@ class GpuModel:
         return segment_of(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(Struct, frozen=True):
     """A chip's code name and the compute capability that all its products have."""
 
     name: str
@@ -63,7 +61,7 @@ class Chip:
     origin: Provenance
 
 
-class PciEntry(msgspec.Struct, frozen=True):
+class PciEntry(Struct, frozen=True):
     """What matrices/gpu_pci_ids.json says about one device id; `name` may join several with ` / `, or be empty."""
 
     cc: str
@@ -72,7 +70,7 @@ class PciEntry(msgspec.Struct, frozen=True):
     driver_names: tuple[str, ...] = ()
 
 
-class PciMeta(msgspec.Struct, frozen=True):
+class PciMeta(Struct, frozen=True):
     title: str
     as_of: date
     source: str
@@ -81,7 +79,7 @@ class PciMeta(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class PciTable(msgspec.Struct, frozen=True):
+class PciTable(Struct, frozen=True):
     """matrices/gpu_pci_ids.json: device ids (vendor 10de, four lower-case hex digits) and the names that drivers print."""
 
     meta: PciMeta
@@ -89,8 +87,7 @@ class PciTable(msgspec.Struct, frozen=True):
     driver_products: dict[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class NameIndex:
+class NameIndex(Struct, frozen=True):
     """Products by the words of their names."""
 
     entries: tuple[tuple[tuple[str, ...], GpuModel], ...]
@@ -108,8 +105,7 @@ class NameIndex:
         return cls(entries, exact)
 
 
-@dataclass(frozen=True)
-class GpuMatrix:
+class GpuMatrix(Struct, frozen=True, dict=True):
     """matrices/gpus.toml and gpu_pci_ids.json, with the capabilities they point to."""
 
     title: str
@@ -297,14 +293,16 @@ def load(document: Document, pci: PciTable, capabilities: CapabilityMatrix) -> G
     return matrix
 
 
-def read_pci(name: str, data: bytes) -> PciTable:
+def read_pci(path: Path) -> PciTable:
     """The PCI list in a JSON file; raises MatrixError."""
     try:
-        table = msgspec.json.decode(data, type=PciTable)
-        for ccs in ((entry.cc,) for entry in table.devices.values()):
-            ComputeCapability.parse(ccs[0])
-        for names in table.driver_products.values():
-            tuple(ComputeCapability.parse(cc) for cc in names)
+        table = msgspec.json.decode(path.read_bytes(), type=PciTable)
+        for entry in table.devices.values():
+            ComputeCapability.parse(entry.cc)
+        for ccs in table.driver_products.values():
+            tuple(ComputeCapability.parse(cc) for cc in ccs)
+    except OSError as error:
+        raise MatrixError(f"{path.name}: cannot be read: {error}") from error
     except (msgspec.DecodeError, VersionError) as error:
-        raise MatrixError(f"{name}: {error}") from error
+        raise MatrixError(f"{path.name}: {error}") from error
     return table

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, Provenance, Row, Schema
 
 
-@dataclass(frozen=True, slots=True)
-class CudaLibrary:
+class CudaLibrary(Struct, frozen=True):
     """The soname of one library in one CUDA major."""
 
     library: str
@@ -18,8 +18,7 @@ class CudaLibrary:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class OtherLibrary:
+class OtherLibrary(Struct, frozen=True):
     """A library whose soname does not follow the CUDA major."""
 
     library: str
@@ -28,8 +27,7 @@ class OtherLibrary:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class WheelLayout:
+class WheelLayout(Struct, frozen=True):
     """Where a family of wheels puts its libraries."""
 
     layout: str
@@ -37,8 +35,7 @@ class WheelLayout:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class SonameMatrix:
+class SonameMatrix(Struct, frozen=True, dict=True):
     """matrices/sonames.toml."""
 
     title: str

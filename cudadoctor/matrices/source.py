@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from cudadoctor.model.versions import VersionError
 
@@ -38,8 +39,7 @@ class Verified(Enum):
     """Interpolated, or known but not read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """Where a row comes from, when that was read, and how it was checked."""
 
     source: str
@@ -48,8 +48,7 @@ class Provenance:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A statement in words that belongs to a matrix."""
 
     topic: str
@@ -172,8 +171,7 @@ class Order(Enum):
     FREE = 0
 
 
-@dataclass(frozen=True)
-class Schema(Generic[T]):
+class Schema(Struct, Generic[T], frozen=True):
     """How a table is read: the builder of a row, its unique key, and the order of the keys."""
 
     build: Callable[[Row], T]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.source import Document, Note, Order, Provenance, Row, Schema, Verified
 from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, DottedVersion, PtxIsa, SmTarget
 
 
-@dataclass(frozen=True, slots=True)
-class Toolkit:
+class Toolkit(Struct, frozen=True):
     """One minor release: what its compilers can target."""
 
     cuda: CudaVersion
@@ -26,8 +26,7 @@ class Toolkit:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class PtxRelease:
+class PtxRelease(Struct, frozen=True):
     """Which toolkit brought a PTX ISA version, and the driver branch that first compiles it."""
 
     ptx: PtxIsa
@@ -37,8 +36,7 @@ class PtxRelease:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The life of one compile target."""
 
     target: SmTarget
@@ -51,8 +49,7 @@ class Target:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """The compute capabilities that code with an `f` suffix runs on."""
 
     target: SmTarget
@@ -60,8 +57,7 @@ class Family:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
+class Components(Struct, frozen=True):
     """Component versions of one toolkit release; None where the release does not name one."""
 
     release: DottedVersion
@@ -76,8 +72,7 @@ class Components:
     origin: Provenance
 
 
-@dataclass(frozen=True)
-class ToolkitMatrix:
+class ToolkitMatrix(Struct, frozen=True, dict=True):
     """matrices/toolkit_arch.toml."""
 
     title: str

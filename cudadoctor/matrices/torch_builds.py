@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+
+from msgspec import Struct
 
 from cudadoctor.matrices.platforms import WheelPlatform
 from cudadoctor.matrices.source import Document, MatrixError, Note, Order, Provenance, Row, Schema, Verified
@@ -15,8 +16,7 @@ INDEX = "https://download.pytorch.org/whl"
 """PyTorch's own package index, one folder a variant (pytorch.org, Get Started)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TorchVariant:
+class TorchVariant(Struct, frozen=True):
     """What a wheel of torch is built for: a CUDA version, or the CPU alone."""
 
     cuda: CudaVersion | None
@@ -35,12 +35,14 @@ class TorchVariant:
         """The package index that holds only this variant."""
         return f"{INDEX}/{self.tag}"
 
+    def __str__(self) -> str:
+        return self.tag
+
 
 CPU = TorchVariant(None)
 
 
-@dataclass(frozen=True, slots=True)
-class TorchRelease:
+class TorchRelease(Struct, frozen=True):
     """One release; component pins are those of the default Linux x86-64 wheel."""
 
     version: DottedVersion
@@ -72,8 +74,7 @@ class TorchRelease:
         return minor_of(self.version)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchList:
+class ArchList(Struct, frozen=True):
     """What torch.cuda.get_arch_list() prints for a variant on a platform, for a range of minors (inclusive)."""
 
     torch_first: DottedVersion
@@ -98,8 +99,7 @@ class ArchList:
         return self.torch_first <= minor <= self.torch_last
 
 
-@dataclass(frozen=True, slots=True)
-class CondaArchList:
+class CondaArchList(Struct, frozen=True):
     """The code in conda builds of torch, which differs from that in wheels."""
 
     torch_first: DottedVersion
@@ -117,8 +117,7 @@ class CondaArchList:
         return (*self.sass, self.ptx) if self.ptx else self.sass
 
 
-@dataclass(frozen=True, slots=True)
-class OtherBuild:
+class OtherBuild(Struct, frozen=True):
     """Code in builds that are neither: Jetson wheels, NGC containers."""
 
     build: str
@@ -128,8 +127,7 @@ class OtherBuild:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class VariantPin:
+class VariantPin(Struct, frozen=True):
     """Components of a variant that is not the default one, for a range of minors (inclusive)."""
 
     torch_first: DottedVersion
@@ -140,8 +138,7 @@ class VariantPin:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """Fat binaries counted in a library of a wheel."""
 
     torch: DottedVersion
@@ -151,8 +148,7 @@ class Scan:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class ArchName:
+class ArchName(Struct, frozen=True):
     """A name that TORCH_CUDA_ARCH_LIST may hold, and what torch makes of it."""
 
     name: str
@@ -161,8 +157,7 @@ class ArchName:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class ArchNumbers:
+class ArchNumbers(Struct, frozen=True):
     """The numbers that one release of torch allows in TORCH_CUDA_ARCH_LIST."""
 
     torch: DottedVersion
@@ -170,8 +165,7 @@ class ArchNumbers:
     origin: Provenance
 
 
-@dataclass(frozen=True, slots=True)
-class TorchWheel:
+class TorchWheel(Struct, frozen=True):
     """One installable wheel: a release, its variant, and the code in it."""
 
     release: TorchRelease
@@ -184,8 +178,7 @@ class TorchWheel:
         return self.archs.targets
 
 
-@dataclass(frozen=True)
-class TorchMatrix:
+class TorchMatrix(Struct, frozen=True, dict=True):
     """matrices/torch_builds.toml."""
 
     title: str

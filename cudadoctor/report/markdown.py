@@ -16,7 +16,7 @@ from cudadoctor.report.places import host_is_elsewhere, place
 from cudadoctor.report.proof_table import Cell, proof_rows
 from cudadoctor.report.stack import header_parts, stack_rows
 
-_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]")
+_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)](?=\s)")
 _BACKTICKS = re.compile(r"`+")
 _LINK_START = re.compile(r"[@#](?=\w)|:(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 """Where GitHub would begin a mention, an issue number or a link."""

@@ -1,0 +1,245 @@
+"""Finds what identifies a person, a machine or a secret in plain text, and the pseudonym that replaces it.
+
+All patterns take linear time on hostile text: no repeated part can begin at every character of a long run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+HIDDEN = "<redacted>"
+
+SHORTEST_NAME = 4
+"""A shorter name is hidden only where it must be a name: as a whole word it would hit too much else."""
+
+_WORDS = """
+admin administrator anaconda ansible apache arch archlinux azureuser bash bench build builder buildkite centos check cloud
+compute conda container core cuda cudadoctor cudnn cupy daemon data debian default demo deploy developer device docker driver
+ec2-user error fedora files flash frank from gemm github gitlab gitlab-runner grace group guest home hopper host http https
+jenkins jetson jovyan kaggle kernel kubernetes library linux local localdomain localhost login lovelace main mambauser master
+memory micromamba miniconda mint missing model module nccl nobody node none nvcc nvidia nvml opensuse oracle package passed
+peer podman poetry project public pytest python python3 report rocky root runner runtime samba scan server service share
+shared slurm snap source staff student suse sync sysadmin system team temp tensor tesla test tester tests toolkit torch
+triton ubuntu unknown user username users vagrant value vision vllm volta vscode wheel will windows worker workspace xavier
+"""
+
+ORDINARY_WORDS = frozenset(_WORDS.split())
+"""Names that are also words of this field or of English, or that identify nobody: hidden only where they must be a name."""
+
+NOT_PEOPLE = frozenset({"root", "git", "linuxbrew", "Shared", "Public", "Default", "nobody"})
+"""Names in the place of a user's that are nobody's."""
+
+_PSEUDONYM = re.compile(r"(?:user|host|uuid|serial|email|mac|ip)-\d{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Names known from outside the text, of this process for example; all may be empty."""
+
+    users: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+
+
+NOBODY = Identity()
+
+
+@dataclass(slots=True)
+class Pseudonyms:
+    """Numbers each thing of a kind in the order in which it is first met."""
+
+    _known: dict[tuple[str, str], str] = field(default_factory=dict)
+    _count: dict[str, int] = field(default_factory=dict)
+
+    def of(self, kind: str, original: str) -> str:
+        """`uuid-1` for the first UUID, and for that UUID ever after; a pseudonym stays itself."""
+        if _PSEUDONYM.fullmatch(original):
+            return original
+        if (kind, original) not in self._known:
+            self._count[kind] = self._count.get(kind, 0) + 1
+            self._known[kind, original] = f"{kind}-{self._count[kind]}"
+        return self._known[kind, original]
+
+    def known(self, kind: str) -> list[str]:
+        """The originals of a kind."""
+        return [original for known_kind, original in self._known if known_kind == kind]
+
+
+# What names are there: learned from all texts of a report before any is changed
+
+_HOME_FOLDER = re.compile(
+    r"(?:/mnt/[a-z])?/(?:home|Users)/([^\\/\s:;,'\"<>|*?()\[\]{}$`=]{1,64})"
+    r"|\b[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)([^\\/:;,\"'<>|*?\r\n]{1,64}(?=[\\/])|[^\\/\s:;,'\"<>|*?]{1,64})"
+)
+_HOME_VARIABLE = re.compile(r"\bHOME=(/[^\s:;,'\"]{2,200})")
+_USER_VARIABLE = re.compile(r"(?:\b|_)(?:USER|LOGNAME|USERNAME|user|username)=[\"']?([A-Za-z_][\w.-]{0,63})")
+_HOST_VARIABLE = re.compile(
+    r"(?:\b|_)(?:HOST|HOSTNAME|NODENAME|COMPUTERNAME|[Hh]ostname|[Nn]odename)[\"']?[=:]\s{0,4}[\"']?([A-Za-z0-9][\w.-]{0,252})"
+)
+_PROMPT = re.compile(r"(?<![\w.-])([a-z_][\w.-]{0,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,63}):(?=[~/])")
+_UNAME = re.compile(r"\bLinux ([A-Za-z0-9][\w.-]{0,252}) \d+\.\d+\.\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The users, hosts and home folders to hide, the most likely owner of the report first."""
+
+    users: tuple[str, ...]
+    hosts: tuple[str, ...]
+    homes: tuple[str, ...]
+
+    @classmethod
+    def learned(cls, text: str, identity: Identity) -> Names:
+        """The names that `identity` gives and those that stand in the text where only a name can stand."""
+        homes = [*identity.homes, *_HOME_VARIABLE.findall(text)]
+        prompts = _PROMPT.findall(text)
+        folders = [posix or windows for posix, windows in _HOME_FOLDER.findall(text)]
+        own = [home.rstrip("/\\").replace("\\", "/").rpartition("/")[2] for home in homes]
+        users = [*identity.users, *own, *folders, *_USER_VARIABLE.findall(text), *(user for user, _ in prompts)]
+        hosts = [*identity.hosts, *_HOST_VARIABLE.findall(text), *(host for _, host in prompts), *_UNAME.findall(text)]
+        short = [host.partition(".")[0] for host in hosts]
+        return cls(
+            _names(users, NOT_PEOPLE),
+            _names([*hosts, *short], frozenset({"localhost"})),
+            tuple(dict.fromkeys(home for home in homes if home.count("/") + home.count("\\") >= 2)),
+        )
+
+
+def _names(found: Iterable[str], never: frozenset[str]) -> tuple[str, ...]:
+    cleaned = (name.strip(".-") for name in found)
+    return tuple(dict.fromkeys(name for name in cleaned if name and name not in never and not _PSEUDONYM.fullmatch(name)))
+
+
+# What is replaced
+
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
+_TOKEN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
+    r"|sk-(?=[\w-]{0,40}\d)[A-Za-z0-9_-]{16,}|xox[abprs]-[\w-]{10,}|nvapi-[\w-]{16,}|AIza[\w-]{30,}|pypi-[\w-]{20,}"
+    r"|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,})"
+)
+_SECRET_WORDS = (
+    r"password|passwd|passphrase|secret(?:[_-]?(?:access[_-]?)?key)?|api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?"
+    r"|private[_-]?key|auth[_-]?token|access[_-]?token|credentials?"
+)
+_ASSIGNED_SECRET = re.compile(
+    rf"((?:{_SECRET_WORDS})[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"']?|(?:token|signature|sig)=[\"']?|--(?:password|token|api-key)\s{{1,4}}[\"']?)"
+    r"(?![$<%{])([^\s\"'&;,]+)",
+    re.IGNORECASE,
+)
+_AUTHORIZATION = re.compile(r"(\b(?:bearer|basic)\s{1,4})(?=[\w.~+/=-]{0,200}\d)([\w.~+/=-]{8,})", re.IGNORECASE)
+_URL_LOGIN = re.compile(r"(?<=://)(?!git@|<redacted>@)[^\s/@]{1,200}@")
+_UUID = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-zA-Z])", re.IGNORECASE)
+_SHORT_UUID = re.compile(r"\b(GPU-|MIG-)([0-9a-f]{4,8}(?:-[0-9a-f]{1,4}){0,3}(?:-[0-9a-f]{1,11})?)(?![\w-])", re.IGNORECASE)
+_SERIAL = re.compile(
+    r"(\bserial(?:[ _-]?(?:number|no))?[\"']?\s{0,40}[:=]\s{0,4}[\"']?)(?!serial-\d)(?=[A-Z-]{0,20}\d)([A-Z0-9][A-Z0-9-]{5,40})",
+    re.IGNORECASE,
+)
+_MAC = re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE)
+_EMAIL = re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,6}\.[A-Za-z]{2,20}\b")
+_NUMBERS = r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}"
+_ADDRESS = re.compile(
+    rf"(?<=://){_NUMBERS}(?![\w.])|(?<=@){_NUMBERS}(?![\w.])|(?<=inet ){_NUMBERS}|(?<![\w.]){_NUMBERS}(?=:\d{{2,5}}\b)"
+    r"|(?<![\w.-])(?:192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}(?![\w.]\d)"
+)
+
+SECRET_KEY = re.compile(
+    r"(?:^|[_.-])(?:tokens?|secrets?|password|passwd|passphrase|api_?key|access_?key|private_?key|credentials?|auth|cookie)(?:$|[_.-])",
+    re.IGNORECASE,
+)
+SERIAL_KEY = re.compile(r"(?:^|[_. -])serial(?:$|[_. -])", re.IGNORECASE)
+
+
+class Redactor:
+    """Replaces private parts of texts, with one set of pseudonyms."""
+
+    def __init__(self, texts: Sequence[str], identity: Identity = NOBODY, public_words: Iterable[str] = ()) -> None:
+        """Learns the names in `texts`; `public_words` are words that these texts need whatever they may name elsewhere."""
+        joined = "\n".join(texts)
+        self._names = Names.learned(joined, identity)
+        self._pseudonyms = Pseudonyms()
+        self._public = ORDINARY_WORDS.union(word.lower() for word in public_words)
+        for uuid in _UUID.findall(joined):
+            self._pseudonyms.of("uuid", uuid.lower())
+        for name in self._names.users:
+            self._pseudonyms.of("user", name)
+        self._hosts = {name: self._pseudonyms.of("host", name.partition(".")[0].lower()) for name in self._names.hosts}
+        self._steps = [step for step in self._all_steps() if step[0].search(joined)]
+
+    def text(self, text: str) -> str:
+        """The text with everything private replaced."""
+        new = text
+        for pattern, replace in self._steps:
+            new = pattern.sub(replace, new)
+        return text if new == text else new
+
+    def of_key(self, key: str, text: str) -> str:
+        """The value that stands under `key`, whose name may say what the value is."""
+        if text and SECRET_KEY.search(key):
+            return HIDDEN
+        if text and SERIAL_KEY.search(key) and any(character.isdigit() for character in text):
+            return self._pseudonyms.of("serial", text)
+        return self.text(text)
+
+    def _all_steps(self) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]]:
+        """Patterns and replacements in their order: secrets first, since a name may be a part of one."""
+        steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]] = [
+            (_PRIVATE_KEY, HIDDEN),
+            (_TOKEN, HIDDEN),
+            (_ASSIGNED_SECRET, rf"\1{HIDDEN}"),
+            (_AUTHORIZATION, rf"\1{HIDDEN}"),
+            (_URL_LOGIN, f"{HIDDEN}@"),
+            (_UUID, self._numbered("uuid")),
+            (_SHORT_UUID, self._short_uuid),
+            (_SERIAL, lambda match: match[1] + self._pseudonyms.of("serial", match[2])),
+            (_MAC, self._numbered("mac")),
+            (_EMAIL, self._numbered("email")),
+            (_ADDRESS, self._numbered("ip")),
+            *((re.compile(re.escape(home.rstrip("/\\")) + r"(?![\w.-])"), "~") for home in self._names.homes),
+            (_HOME_FOLDER, self._home_folder),
+        ]
+        return [*steps, *self._name_steps()]
+
+    def _name_steps(self) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]]:
+        """Whole-word replacement of distinctive names; of the others only before an `@` and after `user=`."""
+        words = {name: self._pseudonyms.of("user", name) for name in self._names.users} | self._hosts
+        clear = {name: alias for name, alias in words.items() if self._is_distinctive(name)}
+        unclear = {name: alias for name, alias in words.items() if name not in clear}
+        steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]] = []
+        if clear:
+            steps.append((_any_of(clear, r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"), lambda match: clear[match[0]]))
+        if unclear:
+            pattern = _any_of(unclear, r"(?:(?<![\w.-])(?=[\w.-]{1,64}@)|(?<=\buser=)|(?<=\bUSER=)|(?<=\w@))", r"(?![\w-])")
+            steps.append((pattern, lambda match: unclear[match[0]]))
+        return steps
+
+    def _is_distinctive(self, name: str) -> bool:
+        return len(name) >= SHORTEST_NAME and any(map(str.isalpha, name)) and name.lower() not in self._public
+
+    def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
+        return lambda match: self._pseudonyms.of(kind, match[0].lower())
+
+    def _short_uuid(self, match: re.Match[str]) -> str:
+        """A UUID abbreviated as CUDA_VISIBLE_DEVICES allows gets the pseudonym of the whole one."""
+        start = match[2].lower()
+        for whole in self._pseudonyms.known("uuid"):
+            if whole.startswith(start):
+                return match[1] + self._pseudonyms.of("uuid", whole)
+        return match[1] + self._pseudonyms.of("uuid", start) if len(start) >= 8 else match[0]
+
+    def _home_folder(self, match: re.Match[str]) -> str:
+        """`~` for the home folder of the report's owner; for another's, or one within another tree, the path with a pseudonym."""
+        name = match[1] or match[2]
+        if name in NOT_PEOPLE or _PSEUDONYM.fullmatch(name):
+            return match[0]
+        within = match.start() > 0 and (match.string[match.start() - 1].isalnum() or match.string[match.start() - 1] in "._-/\\")
+        if not within and self._names.users and name == self._names.users[0]:
+            return "~"
+        return match[0][: -len(name)] + self._pseudonyms.of("user", name)
+
+
+def _any_of(names: Iterable[str], before: str, after: str) -> re.Pattern[str]:
+    """Any of the names, the longest that fits."""
+    return re.compile(before + "(?:" + "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) + ")" + after)

@@ -1,0 +1,103 @@
+"""A report without the names of people and machines, serial numbers and secrets.
+
+Pseudonyms are stable within one report: the same GPU UUID is `GPU-uuid-1` wherever it stands. Only values are changed, never
+keys, enums or version numbers, and redacting twice changes nothing more. What cannot be told from ordinary text is kept where
+it is harmless: four numbers with dots are a version far more often than an address, so an address is hidden only where its
+surroundings show that it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct, structs
+
+from cudadoctor.model.fact import maybe
+from cudadoctor.model.finding import Evidence, Finding, UnknownRule
+from cudadoctor.model.private_text import NOBODY, Identity, Redactor
+from cudadoctor.model.report import Report, Tool
+from cudadoctor.model.snapshot import ErrorSeen, Package, TextReading
+from cudadoctor.model.versions import DottedVersion, DriverRelease
+
+__all__ = ["NOBODY", "Identity", "redact", "redact_text"]
+
+_UNTOUCHED: dict[type, frozenset[str]] = {
+    Report: frozenset({"schema", "created", "node"}),
+    Tool: frozenset({"version", "matrices_as_of"}),
+    Finding: frozenset({"code", "name", "tags", "explains"}),
+    UnknownRule: frozenset({"code", "name"}),
+    Evidence: frozenset({"fact"}),
+    ErrorSeen: frozenset({"kind"}),
+    TextReading: frozenset({"kind"}),
+    Package: frozenset({"name", "package_version"}),
+}
+"""Fields that hold identifiers of ours or public names. A node is in a report because the user chose to name it."""
+
+
+def redact(report: Report, identity: Identity = NOBODY) -> Report:
+    """The report with pseudonyms and `<redacted>` in place of what identifies a person, a machine or a secret."""
+    redactor = Redactor(list(_texts(report)), identity, _public_words(report))
+    redacted: Report = _rewritten(report, redactor)
+    return redacted
+
+
+def redact_text(text: str, identity: Identity = NOBODY) -> str:
+    """A single text, redacted as a report's values are; pseudonyms count anew."""
+    return Redactor([text], identity).text(text)
+
+
+def _public_words(report: Report) -> Iterator[str]:
+    """Words that the report needs: of rules, packages and GPUs."""
+    for named in (*report.findings, *report.unknown):
+        yield from named.name.split("-")
+    for package in maybe(report.snapshot.python.packages) or ():
+        yield package.name
+        yield from package.name.split("-")
+    for gpu in maybe(report.snapshot.gpus) or ():
+        yield from (maybe(gpu.name) or "").split()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every string value within a document; under a key, as `key=value`."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from _texts(getattr(value, name))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from [f"{key}={item}"] if isinstance(item, str) else _texts(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, DottedVersion):
+        yield value.text
+
+
+def _rewritten(value: Any, redactor: Redactor) -> Any:
+    """The document with every string value passed through the redactor; the very same object where nothing changes."""
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, Struct):
+        return _rewritten_struct(value, redactor)
+    if isinstance(value, dict):
+        return {
+            key: redactor.of_key(str(key), item) if isinstance(item, str) else _rewritten(item, redactor)
+            for key, item in value.items()
+        }
+    if isinstance(value, (tuple, list)):
+        items = [_rewritten(item, redactor) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
+    if isinstance(value, DottedVersion) and not isinstance(value, DriverRelease):
+        new = redactor.text(value.text)
+        return value if new == value.text else DottedVersion(value.parts, new)
+    return value
+
+
+def _rewritten_struct(value: Struct, redactor: Redactor) -> Struct:
+    kept = _UNTOUCHED.get(type(value), frozenset())
+    old = {name: getattr(value, name) for name in value.__struct_fields__ if name not in kept}
+    new = {name: _rewritten(item, redactor) for name, item in old.items()}
+    changed = {name: item for name, item in new.items() if item is not old[name]}
+    return structs.replace(value, **changed) if changed else value

@@ -58,12 +58,7 @@ def install_other_torch(case: Case) -> tuple[Remedy, ...]:
     target = recommendation_target(case)
     if target is None or not target.capabilities:
         return ()
-    wheels = sorted(
-        islice(fitting_wheels(target, case.matrices), 4),
-        key=lambda wheel: (wheel.release.version, wheel.on_default_index),
-        reverse=True,
-    )
-    return tuple(_install_wheel(case, wheel) for wheel in wheels[:1])
+    return tuple(_install_wheel(case, wheel) for wheel in islice(fitting_wheels(target, case.matrices), 1))
 
 
 def _install_wheel(case: Case, wheel: TorchWheel) -> Remedy:

@@ -66,7 +66,7 @@ else:  # Windows
 class FileSource:
     """The bytes of a regular file. Small reads at places (pread): a 500 MB library costs no memory."""
 
-    __slots__ = ("_fd", "path", "size")
+    __slots__ = ("_fd", "path", "size", "status")
 
     def __init__(self, path: str | Path) -> None:
         """Open `path`; raises BinaryError where it is not a readable regular file."""
@@ -76,11 +76,11 @@ class FileSource:
             self._fd = os.open(path, flags)
         except (OSError, ValueError) as error:
             raise BinaryError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):
+        self.status = os.fstat(self._fd)
+        if not stat.S_ISREG(self.status.st_mode):
             self.close()
             raise BinaryError(f"not a regular file: {path}")
-        self.size = status.st_size
+        self.size = self.status.st_size
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes from `offset`; fewer than `length` only at the end."""

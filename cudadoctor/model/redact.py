@@ -49,8 +49,10 @@ def redact_text(text: str, identity: Identity = NOBODY) -> str:
 
 def _public_words(report: Report) -> Iterator[str]:
     """Words that the report needs: of rules, packages and GPUs."""
-    for named in (*report.findings, *report.unknown):
-        yield from named.name.split("-")
+    for finding in report.findings:
+        yield from finding.name.split("-")
+    for rule in report.unknown:
+        yield from rule.name.split("-")
     for package in maybe(report.snapshot.python.packages) or ():
         yield package.name
         yield from package.name.split("-")
@@ -82,10 +84,7 @@ def _rewritten(value: Any, redactor: Redactor) -> Any:
     if isinstance(value, Struct):
         return _rewritten_struct(value, redactor)
     if isinstance(value, dict):
-        return {
-            key: redactor.of_key(str(key), item) if isinstance(item, str) else _rewritten(item, redactor)
-            for key, item in value.items()
-        }
+        return {key: _rewritten_item(str(key), item, redactor) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         items = [_rewritten(item, redactor) for item in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
@@ -93,6 +92,10 @@ def _rewritten(value: Any, redactor: Redactor) -> Any:
         new = redactor.text(value.text)
         return value if new == value.text else DottedVersion(value.parts, new)
     return value
+
+
+def _rewritten_item(key: str, value: Any, redactor: Redactor) -> Any:
+    return redactor.of_key(key, value) if isinstance(value, str) else _rewritten(value, redactor)
 
 
 def _rewritten_struct(value: Struct, redactor: Redactor) -> Struct:

@@ -398,7 +398,7 @@ def undetermined() -> Report:
         tool=TOOL,
         created=CREATED,
         verdict=Verdict.UNDETERMINED,
-        summary="Undetermined: nvidia-smi does not return and import torch crashes, so driver, GPU and torch could not be judged.",
+        summary="Undetermined: nvidia-smi does not return and import torch crashes, so nothing above them could be judged.",
         unknown=(
             UnknownRule("CD102", "driver-too-old", "timeout (nvidia-smi): no answer within 4 s"),
             UnknownRule("CD103", "nvml-version-mismatch", "timeout (nvidia-smi): no answer within 4 s"),

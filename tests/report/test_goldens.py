@@ -1,0 +1,25 @@
+"""What users see, for hand-built machines: text, Markdown and JSON as whole files that are read in review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cudadoctor.report import RENDERERS, RenderOptions
+from tests.report.sample_reports import SAMPLES
+
+Golden = Callable[[str, str], None]
+EXTENSIONS = {"text": "txt", "markdown": "md", "json": "json"}
+
+
+@pytest.mark.parametrize("format_name", EXTENSIONS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_golden(name: str, format_name: str, golden: Golden) -> None:
+    rendered = RENDERERS[format_name](SAMPLES[name](), RenderOptions(width=100))
+    golden(f"{name}/report.{EXTENSIONS[format_name]}", rendered)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_golden_at_80_columns(name: str, golden: Golden) -> None:
+    golden(f"{name}/report_80.txt", RENDERERS["text"](SAMPLES[name](), RenderOptions(width=80)))

@@ -93,6 +93,10 @@ def block_occupancy(limits: Limits, needs: KernelNeeds) -> Occupancy:
     )
 
 
+_PARTITIONS_IN_BLOCK_CHECK = 4
+"""The check for one block counts registers as if warps were dealt to four sub-partitions, on GP100 too, which has two."""
+
+
 def _violations(limits: Limits, needs: KernelNeeds, warps: int, registers_per_warp: int) -> list[Violation]:
     found = []
     if needs.threads_per_block < 1:
@@ -101,7 +105,7 @@ def _violations(limits: Limits, needs: KernelNeeds, warps: int, registers_per_wa
         found.append(Violation.TOO_MANY_THREADS)
     if needs.registers_per_thread > limits.max_registers_per_thread:
         found.append(Violation.TOO_MANY_REGISTERS_PER_THREAD)
-    if registers_per_warp * _round_up(warps, limits.sm_subpartitions) > limits.max_registers_per_block:
+    if registers_per_warp * _round_up(warps, _PARTITIONS_IN_BLOCK_CHECK) > limits.max_registers_per_block:
         found.append(Violation.TOO_MANY_REGISTERS_PER_BLOCK)
     return [*found, *_smem_violations(limits, needs)]
 

@@ -199,10 +199,9 @@ class EcosystemMatrix(Struct, frozen=True, dict=True):
         return next((row for row in rows if row.torch.contains(torch.public, prereleases=True)), None)
 
     def triton_release(self, version: Version) -> TritonRelease | None:
-        """The row of a release, or of the last one before it of the same minor; None: unknown."""
-        return next(
-            (row for row in self.triton if row.version <= version and row.version.release[:2] == version.release[:2]), None
-        )
+        """The row of a release, or of another one of the same minor; None: unknown."""
+        same_minor = [row for row in self.triton if row.version.release[:2] == version.release[:2]]
+        return _exact(same_minor, version) or (same_minor[0] if same_minor else None)
 
     def flash_attention_release(self, package: str, version: Version) -> FlashAttention | None:
         """The row of a flash-attn, flash-attn-3 or flash-attn-4 version; None: unknown."""

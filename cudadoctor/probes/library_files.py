@@ -32,11 +32,12 @@ DRIVER_LIBRARY = re.compile(r"^lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia
 FILE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
 
-def loader_for(system: System) -> LoaderView:
-    """ld.so as a program started from the user's environment would see it, inside the system's root."""
+def loader_for(system: System, ld_library_path: str | None = None) -> LoaderView:
+    """ld.so as a program of the user would see it, inside the system's root; with another LD_LIBRARY_PATH where given."""
     from cudadoctor.binary.loader import LoaderView, split_library_path
 
-    return LoaderView(root=system.files_root, ld_library_path=split_library_path(system.environ.get("LD_LIBRARY_PATH", "")))
+    text = system.environ.get("LD_LIBRARY_PATH", "") if ld_library_path is None else ld_library_path
+    return LoaderView(root=system.files_root, ld_library_path=split_library_path(text))
 
 
 def reachable_copies(loader: LoaderView, soname: str, conda_prefix: str = "") -> tuple[LibraryCopy, ...]:

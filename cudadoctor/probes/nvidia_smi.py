@@ -79,15 +79,20 @@ class SmiAnswer:
     said: str = ""
     """Its error text, in full, for the table of known errors."""
 
+    @classmethod
+    def nothing(cls, why: Missing, said: str = "") -> SmiAnswer:
+        """The answer of one that did not answer."""
+        return cls(why, why, why, why, said)
+
 
 def read_nvidia_smi(system: System, timeout: float) -> SmiAnswer:
     """Call nvidia-smi: first plainly, then, only if that went well, for its CSV and its list."""
     program = find_program(system)
     if isinstance(program, Missing):
-        return SmiAnswer(program, program, program, program)
+        return SmiAnswer.nothing(program)
     table = _call(system, program, (), timeout)
     if isinstance(table, Missing):
-        return SmiAnswer(table, table, table, table)
+        return SmiAnswer.nothing(table)
     failure = unsuccessful(table, timeout, SOURCE)
     said = short(f"{table.stdout}\n{table.stderr}")
     if failure is not None:

@@ -53,6 +53,11 @@ class NvmlAnswer:
     nodes: tuple[DeviceNode, ...] = ()
     """Device nodes that could not be opened, with the system's words."""
 
+    @classmethod
+    def nothing(cls, why: Missing, nodes: tuple[DeviceNode, ...] = ()) -> NvmlAnswer:
+        """The answer of one that did not answer."""
+        return cls(why, why, why, why, why, nodes=nodes)
+
 
 def read_nvml(system: System, timeout: float) -> NvmlAnswer:
     """Ask NVML; no child is started where neither the library nor a device node exists."""
@@ -60,14 +65,14 @@ def read_nvml(system: System, timeout: float) -> NvmlAnswer:
     nodes = _nodes(system)
     absent = _absent(system, library)
     if absent is not None and not nodes:
-        return _nothing(absent)
+        return NvmlAnswer.nothing(absent)
     folder = "" if absent is not None else _pynvml_folder()
     argv = (sys.executable, "-I", "-S", str(CHILD), folder, *nodes)
     program = system.start(argv)
     events, failure = collect_events(program, timeout, SOURCE)
     answer = parse_events(events, failure)
     if absent is not None:
-        return NvmlAnswer(status=absent, driver_release=absent, driver_cuda_version=absent, gpus=absent, nodes=answer.nodes)
+        return NvmlAnswer.nothing(absent, answer.nodes)
     return NvmlAnswer(**{**vars(answer), "library_file": library})
 
 
@@ -111,7 +116,7 @@ def parse_events(events: tuple[dict[str, Any], ...], failure: Missing | None) ->
     by_kind = {event["event"]: event for event in events}
     nodes = tuple(_unusable_node(event) for event in events if event["event"] == "node" and event.get("error"))
     if "init" not in by_kind:
-        return NvmlAnswer(unsaid, unsaid, unsaid, unsaid, unsaid, nodes=nodes)
+        return NvmlAnswer.nothing(unsaid, nodes)
     init = by_kind["init"]
     status = ApiStatus(code=init["code"], name=init["name"], message=init["message"])
     if status.code != 0:
@@ -237,7 +242,3 @@ def _pynvml_folder() -> str:
     """Where our own Python would import pynvml from; found without importing it."""
     spec = find_spec("pynvml")
     return str(Path(spec.origin).parent) if spec is not None and spec.origin else ""
-
-
-def _nothing(absent: Missing) -> NvmlAnswer:
-    return NvmlAnswer(absent, absent, absent, absent, absent)

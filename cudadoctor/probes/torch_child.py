@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 SOURCE = "torch child"
 CHILD = Path(__file__).with_name("_torch_child.py")
 KERNELS = ("allocation", "matmul", "sdpa", "conv")
+NO_GPU_WORDS = re.compile(r"No CUDA GPUs are available|no NVIDIA driver|no CUDA-capable device", re.IGNORECASE)
+"""How torch says that there is no GPU to compute on, which proves nothing about torch."""
 LAST_FACT = frozenset({"torch_cuda", "torch_absent", "torch_import_error", "end"})
 """Lines after which the child has no more facts to tell."""
 
@@ -190,7 +193,9 @@ def _why_skipped(events: Sequence[Mapping[str, Any]], cuda: Mapping[str, Any] | 
         crashed = unsaid.reason is MissingReason.CRASHED and "torch_found" in kinds
         return _all(ProofOutcome.FAILED if crashed else ProofOutcome.UNKNOWN, unsaid.detail)
     if not cuda["is_available"]:
-        return _all(ProofOutcome.SKIPPED, short(f"torch cannot use CUDA: {cuda['error']}".rstrip(": ")))
+        nothing_to_use = torch_build(kinds["torch_imported"]) is not TorchBuild.CUDA or NO_GPU_WORDS.search(cuda["error"])
+        outcome = ProofOutcome.SKIPPED if nothing_to_use else ProofOutcome.FAILED
+        return _all(outcome, short(f"torch cannot use CUDA: {cuda['error']}".rstrip(": ")))
     return None
 
 

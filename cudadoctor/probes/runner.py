@@ -1,0 +1,87 @@
+"""Runs probes side by side, each in a thread that may be left behind: one that hangs or crashes costs only its own facts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import structs
+
+from cudadoctor.model.fact import NOT_ASKED, Missing, MissingReason
+from cudadoctor.model.snapshot import ProbeRun, Record
+from cudadoctor.probes.python_env import ChosenPython
+
+if TYPE_CHECKING:
+    from cudadoctor.system import System
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class ProbeContext:
+    """What a probe needs to know besides the machine."""
+
+    python: ChosenPython
+    package_folders: tuple[str, ...]
+    """site-packages of the examined Python."""
+    timeout_s: float
+    """For each program that a probe runs, nvidia-smi apart."""
+    nvidia_smi_timeout_s: float
+    variable_names: frozenset[str]
+    """Names of matrices/env_vars.toml."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One subject: how to read it, and what to put in its place where that gave no answer."""
+
+    name: str
+    read: Callable[[System, ProbeContext], Any]
+    unanswered: Callable[[Missing], Any]
+
+
+class RunningProbe:
+    """A probe at work in a daemon thread, so that a hung one does not keep the process alive."""
+
+    def __init__(self, probe: Probe, system: System, context: ProbeContext) -> None:
+        self._probe = probe
+        self._started = time.monotonic()
+        self._done: tuple[Any, ProbeRun] | None = None
+        self._thread = threading.Thread(target=self._run, args=(system, context), name=f"probe {probe.name}", daemon=True)
+        self._thread.start()
+
+    def result(self, deadline: float) -> tuple[Any, ProbeRun]:
+        """The part of the snapshot and how the probe went; at `deadline` (time.monotonic()) it is given up."""
+        self._thread.join(max(deadline - time.monotonic(), 0))
+        if self._done is not None:
+            return self._done
+        seconds = time.monotonic() - self._started
+        missing = Missing(MissingReason.TIMEOUT, f"the probe gave no answer within {seconds:.1f} s", self._probe.name)
+        return self._probe.unanswered(missing), ProbeRun(probe=self._probe.name, seconds=seconds, outcome="timeout")
+
+    def _run(self, system: System, context: ProbeContext) -> None:
+        name = self._probe.name
+        try:
+            part, outcome, detail = self._probe.read(system, context), "ok", ""
+        except Exception as bug:  # noqa: BLE001  # our own bug must not take the report with it; it is reported as a crash
+            detail = f"{type(bug).__name__}: {bug}"
+            missing = Missing(MissingReason.FAILED, f"the probe crashed: {detail}", name)
+            part, outcome = self._probe.unanswered(missing), "crashed"
+        self._done = part, ProbeRun(probe=name, seconds=time.monotonic() - self._started, outcome=outcome, detail=detail)
+
+
+def start_probes(probes: Sequence[Probe], system: System, context: ProbeContext) -> tuple[RunningProbe, ...]:
+    """All probes, running."""
+    return tuple(RunningProbe(probe, system, context) for probe in probes)
+
+
+def all_missing(kind: type[R]) -> Callable[[Missing], R]:
+    """What stands for a part of the snapshot of which nothing is known: every fact missing for the one reason."""
+
+    def build(missing: Missing) -> R:
+        return kind(**{field.name: missing for field in structs.fields(kind) if field.default is NOT_ASKED})
+
+    return build

@@ -20,7 +20,7 @@ from cudadoctor.probes.libraries import read_libraries
 from cudadoctor.probes.merging import description_words, merge_driver, merge_driver_description, merge_gpus
 from cudadoctor.probes.nvidia_smi import SmiAnswer, read_nvidia_smi
 from cudadoctor.probes.nvml import NvmlAnswer, read_nvml
-from cudadoctor.probes.python_env import choose_python, site_folders
+from cudadoctor.probes.python_env import ChosenPython, choose_python, site_folders
 from cudadoctor.probes.runner import Probe, ProbeContext, RunningProbe, all_missing, start_probes
 from cudadoctor.probes.toolkit import read_toolkits
 from cudadoctor.probes.torch_child import TorchChild, start_torch_child
@@ -56,9 +56,9 @@ PROBES = (
         lambda why: SmiAnswer(why, why, why, why),
     ),
     Probe("nvml", lambda system, context: read_nvml(system, context.timeout_s), lambda why: NvmlAnswer(why, why, why, why, why)),
-    Probe("toolkits", lambda system, context: read_toolkits(system, context.timeout_s, context.package_folders), _same),
+    Probe("toolkits", lambda system, context: read_toolkits(system, context.timeout_s, context.package_folders()), _same),
     Probe("host compilers", lambda system, context: read_host_compilers(system, context.timeout_s), _same),
-    Probe("libraries", lambda system, context: read_libraries(system, context.package_folders), all_missing(Libraries)),
+    Probe("libraries", lambda system, context: read_libraries(system, context.package_folders()), all_missing(Libraries)),
     Probe("driver", lambda system, _: read_driver(system), all_missing(Driver)),
     Probe("host", lambda system, _: read_host(system), all_missing(Host)),
     Probe("container", lambda system, _: read_container(system), all_missing(Container)),
@@ -66,6 +66,10 @@ PROBES = (
     Probe("environment", lambda system, context: read_environment(system, context.variable_names), _same),
 )
 """The slow ones first; torch has a child of its own, which goes on to prove itself."""
+
+
+INTERPRETER_START_S = 1.5
+"""How long the search for pip's toolkits and libraries waits for the examined Python to say where it keeps packages."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +133,18 @@ def start_collection(system: System, options: ProbeOptions | None = None) -> Col
     chosen = choose_python(system, options.python)
     torch = start_torch_child(system, chosen, *options.torch_child_options)
     context = ProbeContext(
-        python=chosen,
-        package_folders=site_folders(system, chosen),
+        package_folders=lambda: _package_folders(system, torch, chosen),
         timeout_s=options.timeout_s,
         nvidia_smi_timeout_s=min(options.nvidia_smi_timeout_s, options.timeout_s),
         variable_names=options.variable_names,
     )
     deadline = time.monotonic() + options.timeout_s + 0.5  # programs are stopped first, then probes given up
     return Collection(start_probes(PROBES, system, context), torch, deadline)
+
+
+def _package_folders(system: System, torch: TorchChild, chosen: ChosenPython) -> tuple[str, ...]:
+    """As the interpreter itself says, else as its path suggests."""
+    return torch.package_folders(time.monotonic() + INTERPRETER_START_S) or site_folders(system, chosen)
 
 
 def collect(system: System, options: ProbeOptions | None = None, torch_timeout_s: float = 30.0) -> Snapshot:

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from cudadoctor.model.fact import NOT_ASKED, Missing, MissingReason
 from cudadoctor.model.snapshot import ProbeRun, Record
-from cudadoctor.probes.python_env import ChosenPython
 
 if TYPE_CHECKING:
     from cudadoctor.system import System
@@ -24,9 +23,8 @@ R = TypeVar("R", bound=Record)
 class ProbeContext:
     """What a probe needs to know besides the machine."""
 
-    python: ChosenPython
-    package_folders: tuple[str, ...]
-    """site-packages of the examined Python."""
+    package_folders: Callable[[], tuple[str, ...]]
+    """site-packages of the examined Python; may wait a moment for that Python's answer."""
     timeout_s: float
     """For each program that a probe runs, nvidia-smi apart."""
     nvidia_smi_timeout_s: float

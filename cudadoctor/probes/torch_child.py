@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,22 +16,25 @@ from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVers
 from cudadoctor.probes.asking import not_applicable, not_found, parsed, short, unsuccessful
 from cudadoctor.probes.nvml import bus_id, parse_line
 from cudadoctor.probes.python_env import ChosenPython, parse_environment, with_torch
-from cudadoctor.system import ProgramNotFoundError
+from cudadoctor.process import GRACE_SECONDS, ProgramNotFoundError
 
 if TYPE_CHECKING:
-    from cudadoctor.system import Completed, RunningProgram, System
+    from cudadoctor.process import Completed, RunningProgram
+    from cudadoctor.system import System
 
 SOURCE = "torch child"
 CHILD = Path(__file__).with_name("_torch_child.py")
 KERNELS = ("allocation", "matmul", "sdpa", "conv")
 NO_GPU_WORDS = re.compile(r"No CUDA GPUs are available|no NVIDIA driver|no CUDA-capable device", re.IGNORECASE)
 """How torch says that there is no GPU to compute on, which proves nothing about torch."""
+LONGEST_LIFE_S = 3600.0
+"""Longest time for which a child's lines are waited for; whoever asks has a deadline of its own."""
 LAST_FACT = frozenset({"torch_cuda", "torch_absent", "torch_import_error", "end"})
 """Lines after which the child has no more facts to tell."""
 
 
 class TorchChild:
-    """A running child; `facts` and `proofs` are for one thread at a time, in that order."""
+    """A running child; a thread collects its lines, so any thread may ask for what is known."""
 
     def __init__(self, program: RunningProgram | Missing, chosen: ChosenPython) -> None:
         """A child that could not be started is the reason for that."""
@@ -38,57 +42,88 @@ class TorchChild:
         self._chosen = chosen
         self._events: list[dict[str, Any]] = []
         self._completed: Completed | None = None
+        self._ended_by_us = False
         self._started = time.monotonic()
+        self._changed = threading.Condition()
+        if not isinstance(program, Missing):
+            threading.Thread(target=self._collect, args=(program,), name="torch child", daemon=True).start()
+
+    def package_folders(self, deadline: float) -> tuple[str, ...]:
+        """Where the interpreter looks for packages; empty where it did not say by `deadline` (time.monotonic())."""
+        events = self._wait_for(frozenset({"python"}), deadline)
+        path = events["python"]["path"] if "python" in events else ()
+        return tuple(folder for folder in path if folder.rstrip("/\\").endswith("-packages"))
 
     def facts(self, deadline: float) -> PythonEnvironment:
         """The interpreter and its torch, as far as known at `deadline` (time.monotonic()); the child goes on with the proofs."""
-        self._read_until(LAST_FACT, deadline)
+        events = self._wait_for(LAST_FACT, deadline)
         unsaid = self._unsaid()
-        events = {event["event"]: event for event in self._events}
-        environment = parse_environment(events, self._chosen, unsaid)
-        return with_torch(environment, parse_torch(events, unsaid))
+        return with_torch(parse_environment(events, self._chosen, unsaid), parse_torch(events, unsaid))
 
     def proofs(self, deadline: float, gpus: Sequence[Gpu] = ()) -> tuple[Proof, ...]:
         """The proofs of layer `torch`; at `deadline` the child is ended, and what it did not prove is unknown."""
-        self._read_until(frozenset({"end"}), deadline)
-        if not isinstance(self._program, Missing) and self._completed is None:
-            self._completed = self._program.finish(deadline)
-        return parse_proofs(self._events, self._unsaid(), gpus)
+        self._wait_for(frozenset({"end"}), deadline)
+        self.stop()
+        with self._changed:
+            events = tuple(self._events)
+        return parse_proofs(events, self._unsaid(), gpus)
 
     def stop(self) -> None:
-        """End the child now."""
-        if not isinstance(self._program, Missing):
+        """End the child, where it has not ended by itself."""
+        if isinstance(self._program, Missing):
+            return
+        with self._changed:
+            finished = self._completed is not None or any(event["event"] == "end" for event in self._events)
+            self._ended_by_us = self._ended_by_us or not finished
+        if not finished:
             self._program.kill()
+        with self._changed:
+            self._changed.wait_for(lambda: self._completed is not None, GRACE_SECONDS)
 
     @property
     def said(self) -> str:
-        """Error texts and what the child wrote to stderr, for the table of known errors."""
-        words = [text for event in self._events for text in event_words(event)]
-        return "\n".join([*words, self._completed.stderr if self._completed is not None else ""])
+        """Error texts, and what the child wrote to stderr, for the table of known errors."""
+        with self._changed:
+            words = [text for event in self._events for text in event_words(event)]
+            return "\n".join([*words, self._completed.stderr if self._completed is not None else ""])
 
-    def _read_until(self, kinds: frozenset[str], deadline: float) -> None:
-        if isinstance(self._program, Missing) or any(event["event"] in kinds for event in self._events):
-            return
-        while (line := self._program.read_line(deadline)) is not None:
-            new = list(parse_line(line))
-            self._events += new
-            if any(event["event"] in kinds for event in new):
-                return
-        if self._program.output_ended and self._completed is None:
-            self._completed = self._program.finish(deadline)
+    def _collect(self, program: RunningProgram) -> None:
+        """Take in line after line until the child closes its output, then see how it ended."""
+        while (line := program.read_line(self._started + LONGEST_LIFE_S)) is not None:
+            with self._changed:
+                self._events += parse_line(line)
+                self._changed.notify_all()
+        completed = program.finish(time.monotonic() + GRACE_SECONDS)
+        with self._changed:
+            self._completed = completed
+            self._changed.notify_all()
+
+    def _wait_for(self, kinds: frozenset[str], deadline: float) -> dict[str, dict[str, Any]]:
+        """The lines by kind, once one of `kinds` is there, the child has ended, or it is `deadline`."""
+
+        def settled() -> bool:
+            return self._completed is not None or any(event["event"] in kinds for event in self._events)
+
+        with self._changed:
+            if not isinstance(self._program, Missing):
+                self._changed.wait_for(settled, max(deadline - time.monotonic(), 0))
+            return {event["event"]: event for event in self._events}
 
     def _unsaid(self) -> Missing:
         """Why what was not said was not said."""
         if isinstance(self._program, Missing):
             return self._program
-        doing = next((event["doing"] for event in reversed(self._events) if event["event"] == "step"), "starting Python")
         waited = time.monotonic() - self._started
-        failure = unsuccessful(self._completed, waited, SOURCE) if self._completed is not None else None
+        with self._changed:
+            steps = [event["doing"] for event in self._events if event["event"] == "step"]
+            completed = None if self._ended_by_us else self._completed
+        doing = steps[-1] if steps else "starting Python"
+        if completed is None:
+            return Missing(MissingReason.TIMEOUT, f"{doing}: no answer within {waited:.1f} s", SOURCE)
+        failure = unsuccessful(completed, waited, SOURCE)
         if failure is not None:
             return Missing(failure.reason, f"{doing}: {failure.detail}", SOURCE)
-        if self._completed is not None:
-            return Missing(MissingReason.FAILED, f"{doing}: the child ended without a word about it", SOURCE)
-        return Missing(MissingReason.TIMEOUT, f"{doing}: no answer within {waited:.1f} s", SOURCE)
+        return Missing(MissingReason.FAILED, f"{doing}: the child ended without a word about it", SOURCE)
 
 
 def start_torch_child(system: System, chosen: ChosenPython, *options: str) -> TorchChild:

@@ -40,9 +40,13 @@ class Ink:
             text.append(inert.value(words, self.charset, inert.CELL_LIMIT), style=mark.colour)
         return text
 
+    def grid(self, gap: int = GAP) -> Table:
+        """A table without lines."""
+        return Table.grid(padding=(0, gap, 0, 0))
+
     def labelled(self, label: str, text: Text, indent: int = GAP, gap: int = GAP) -> Padding:
         """A label and, beside it, a text wrapped within its own column."""
-        table = Table.grid(padding=(0, gap, 0, 0))
+        table = self.grid(gap)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         table.add_row(Text(label, style="bold"), text)

@@ -12,7 +12,7 @@ from cudadoctor.report.options import Charset
 class Mark(Enum):
     """A verdict on one line of a report: its sign, the sign in ASCII, and its colour."""
 
-    OK = ("✓", "ok", "green")
+    OK = ("✓", "+", "green")
     ERROR = ("✗", "X", "red")
     WARNING = ("!", "!", "yellow")
     NOTE = ("i", "i", "cyan")

@@ -147,17 +147,7 @@ def _reason(proof: Proof) -> str:
     return (proof.error.message or proof.error.name) if proof.error else ""
 
 
-def proof_figures(proof: Proof) -> str:
-    """All figures of one proof, or why there are none."""
-    parts = [f"{proof.error.name} ({proof.error.code})"] if proof.error else []
-    parts += [reason] if (reason := _reason(proof)) else []
-    if proof.max_error is not None:
-        limit = f" of {proof.tolerance:.2g} allowed" if proof.tolerance is not None else ""
-        parts.append(f"error {proof.max_error:.2g}{limit}")
-    if proof.compile_s is not None:
-        parts.append(f"compiled in {proof.compile_s:.2f} s")
-    if proof.run_ms is not None:
-        parts.append(f"{proof.run_ms:.3f} ms")
-    if proof.tflops is not None:
-        parts.append(f"{proof.tflops:.2f} TFLOPS")
-    return ", ".join(parts)
+def proof_reason(proof: Proof) -> str:
+    """Why a proof did not pass, the API's own name for it first; empty for one that passed."""
+    name = f"{proof.error.name} ({proof.error.code})" if proof.error else ""
+    return ": ".join(part for part in (name, _reason(proof)) if part)

@@ -10,21 +10,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cudadoctor.model.proof import Proof
 from cudadoctor.model.report import Report, Verdict
 from cudadoctor.report import inert
 from cudadoctor.report.ink import GAP, Ink
-from cudadoctor.report.marks import OF_OUTCOME, Mark
+from cudadoctor.report.marks import Mark
 from cudadoctor.report.options import Detail, RenderOptions
-from cudadoctor.report.proof_table import LAYER_NAMES, Cell, proof_figures, proof_rows
 from cudadoctor.report.stack import header_parts, stack_rows
 from cudadoctor.report.text_findings import findings_part, unknown_part
+from cudadoctor.report.text_proofs import proofs_part
 
 MIN_WIDTH = 40
 """Columns below which a table cannot be read; a narrower terminal gets lines of this width."""
-
-RATE_WIDTH = 100
-"""Columns from which the table of proofs has room for TFLOPS."""
 
 
 def render(report: Report, options: RenderOptions) -> str:
@@ -61,21 +57,17 @@ def _parts(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]
     yield from _stack_part(report, ink)
     yield from findings_part(report, ink, detail)
     yield from unknown_part(report, ink, detail)
-    yield from _proofs_part(report, ink, detail)
+    yield from proofs_part(report.proofs, ink, detail)
     if detail >= Detail.PROBE_RUNS:
         yield from _probes_part(report, ink)
     yield from _closing(report, ink)
-
-
-def _grid() -> Table:
-    return Table.grid(padding=(0, GAP, 0, 0))
 
 
 def _stack_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     rows = stack_rows(report)
     if not rows:
         return
-    table = _grid()
+    table = ink.grid()
     table.add_column(overflow="fold", min_width=8, max_width=18)
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
@@ -87,52 +79,10 @@ def _stack_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _proofs_part(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
-    rows = proof_rows(report.proofs)
-    if not rows:
-        return
-    table = _grid()
-    several = any(row.gpus for row in rows)
-    table.add_column(no_wrap=True)
-    for _ in range(4 if several else 3):
-        table.add_column(overflow="fold")
-    head = ["Proofs", *([""] if several else []), "GEMM", "attention", ""]
-    table.add_row(*(Text(word, style="bold") for word in head))
-    for row in rows:
-        names = [Text(f"  {row.layer}"), *([ink.value(row.gpus)] if several else [])]
-        note = ink.value(row.note, "dim", inert.VALUE_LIMIT)
-        table.add_row(*names, _cell(row.gemm, ink), _cell(row.attention, ink), note)
-    yield table
-    yield Text("")
-    if detail >= Detail.EVIDENCE:
-        yield from _each_proof(report.proofs, ink)
-
-
-def _cell(cell: Cell | None, ink: Ink) -> Text:
-    if cell is None:
-        return Text("")
-    has_room = ink.width >= RATE_WIDTH
-    return ink.mark(cell.mark, ", ".join(part for part in (cell.words, cell.rate if has_room else "") if part))
-
-
-def _each_proof(proofs: tuple[Proof, ...], ink: Ink) -> Iterator[RenderableType]:
-    table = _grid()
-    for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for proof in proofs:
-        gpu = "" if proof.gpu is None else f" GPU {proof.gpu}"
-        name = " ".join(part for part in (proof.kernel, proof.target) if part)
-        mark = ink.mark(OF_OUTCOME[proof.outcome], LAYER_NAMES[proof.layer] + gpu)
-        table.add_row(mark, ink.value(name), ink.value(proof_figures(proof), "dim", inert.VALUE_LIMIT))
-    yield Padding(table, (0, 0, 0, GAP))
-    yield Text("")
-
-
 def _probes_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     if not report.snapshot.probe_runs:
         return
-    table = _grid()
+    table = ink.grid()
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(overflow="fold")

@@ -75,9 +75,9 @@ def _command(command: str, fix: Fix, ink: Ink) -> Iterator[RenderableType]:
 
 def _basis(finding: Finding, ink: Ink) -> Iterator[RenderableType]:
     for number, item in enumerate(finding.evidence):
-        yield ink.labelled("Seen" if number == 0 else "    ", ink.value(evidence_line(item), limit=inert.VALUE_LIMIT), indent=2)
+        yield ink.labelled("Seen" if number == 0 else "    ", ink.value(evidence_line(item), limit=inert.VALUE_LIMIT), gap=1)
     for number, reference in enumerate(finding.references):
-        yield ink.labelled("See " if number == 0 else "    ", ink.value(reference, limit=inert.VALUE_LIMIT), indent=2)
+        yield ink.labelled("See " if number == 0 else "    ", ink.value(reference, limit=inert.VALUE_LIMIT), gap=1)
 
 
 def evidence_line(item: Evidence) -> str:

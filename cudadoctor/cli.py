@@ -204,7 +204,19 @@ def run() -> NoReturn:
     except KeyboardInterrupt:
         print("cudadoctor: interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
+    except Exception as bug:  # noqa: BLE001  # the last line of defence: a bug of ours ends with its own exit code
+        print(f"cudadoctor: a bug of cudadoctor: {type(bug).__name__}: {bug}", file=sys.stderr)
+        print(_where(bug), file=sys.stderr)
+        sys.exit(ExitCode.INTERNAL)
     sys.exit(ExitCode.OK)
+
+
+def _where(bug: BaseException) -> str:
+    """The places in our code that lead to the bug, without values, for the bug report."""
+    import traceback
+
+    frames = [frame for frame in traceback.extract_tb(bug.__traceback__) if "cudadoctor" in frame.filename]
+    return "\n".join(f"  at {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 def _drop_stdout() -> None:

@@ -79,7 +79,7 @@ def _examine(options: CheckOptions) -> Diagnosis:
     matrices = Matrices.load()
     with progress() as say:
         snapshot, proofs = examine(
-            RealSystem(), matrices, python=options.python, prove=options.prove.value, timeout=options.timeout, say=say
+            RealSystem(), matrices, say, python=options.python, run_kernels=options.prove.value, timeout=options.timeout
         )
     return diagnose(
         snapshot,

@@ -1,0 +1,153 @@
+"""Examines this machine: probes, the driver's own word, and proofs, side by side within one deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudadoctor.gpu.description import DriverDescription
+from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, DriverSession
+from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, prove_layers
+from cudadoctor.model.fact import Known, maybe
+from cudadoctor.model.proof import Proof
+from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
+from cudadoctor.probes import Collection, ProbeOptions, start_collection
+from cudadoctor.probes.nvml import bus_id
+
+if TYPE_CHECKING:
+    from cudadoctor.matrices import Matrices
+    from cudadoctor.report.progress import Progress
+    from cudadoctor.system import System
+
+DESCRIBE_LIMIT_S = 6.0
+"""Longest wait for cuInit and the devices' attributes; a healthy driver of eight GPUs without persistence mode needs less."""
+LONGEST_PROBE_S = 10.0
+REPORT_RESERVE_S = 0.5
+"""Kept of the deadline for judging and printing."""
+
+
+@dataclass(frozen=True)
+class DriverWord:
+    """What the driver library says in the user's environment, and with all devices visible where the user hides some."""
+
+    as_user: DriverDescription
+    all_devices: DriverDescription | None
+    environment_of_proofs: Mapping[str, str]
+
+    @property
+    def proven(self) -> DriverDescription:
+        """The description that belongs to the environment in which kernels are run."""
+        shows_none = self.all_devices is not None and VISIBLE_DEVICES not in self.environment_of_proofs
+        return self.all_devices if shows_none and self.all_devices is not None else self.as_user
+
+
+def examine(
+    system: System,
+    matrices: Matrices,
+    say: Progress,
+    *,
+    python: str | None = None,
+    run_kernels: str = "quick",
+    timeout: float = 30.0,
+) -> tuple[Snapshot, tuple[Proof, ...]]:
+    """The machine's snapshot and the proofs of its layers; what did not answer within `timeout` seconds is missing or unknown."""
+    deadline = time.monotonic() + timeout - REPORT_RESERVE_S
+    options = ProbeOptions(
+        python=python or "",
+        timeout_s=min(LONGEST_PROBE_S, timeout),
+        torch_child_options=("--no-proofs",) if run_kernels == "nothing" else (),
+        variable_names=frozenset(row.name for row in matrices.env.variables),
+    )
+    collection = start_collection(system, options)
+    workers = ThreadPoolExecutor(2, "examine")
+    try:
+        driver = workers.submit(ask_driver, dict(system.environ), deadline)
+        with say.waiting_for("driver and toolkits"):
+            machine = collection.machine()
+            word = driver.result()
+        proofs = _start_proofs(workers, machine, word, deadline) if run_kernels != "nothing" else None
+        return _complete(collection, word, proofs, deadline, say, run_kernels)
+    finally:
+        collection.torch.stop()
+        workers.shutdown(wait=False, cancel_futures=True)
+
+
+def ask_driver(environ: Mapping[str, str], deadline: float) -> DriverWord:
+    """Ask libcuda in a child; once more with CUDA_VISIBLE_DEVICES cleared where that variable may hide devices."""
+    as_user = describe(environ, deadline)
+    if VISIBLE_DEVICES not in environ or as_user.failure is not None or as_user.load_error:
+        return DriverWord(as_user, None, environ)
+    cleared = {name: value for name, value in environ.items() if name != VISIBLE_DEVICES}
+    return DriverWord(as_user, describe(cleared, deadline), environ if as_user.devices else cleared)
+
+
+def describe(environ: Mapping[str, str], deadline: float) -> DriverDescription:
+    """What libcuda says in one environment."""
+    session = DriverSession(environ)
+    try:
+        return session.describe(max(0.1, min(DESCRIBE_LIMIT_S, deadline - time.monotonic())))
+    finally:
+        session.close()
+
+
+def _start_proofs(
+    workers: ThreadPoolExecutor, machine: Snapshot, word: DriverWord, deadline: float
+) -> Future[tuple[Proof, ...]] | None:
+    if maybe(machine.host.platform) is Platform.MACOS:
+        return None
+    request = ProofRequest(
+        env=word.environment_of_proofs,
+        driver=word.proven,
+        nvrtc=tuple(nvrtc_choices(machine)),
+        nvcc=tuple(nvcc_choices(machine)),
+        gpu_numbers=gpu_numbers(machine, word.proven),
+    )
+    return workers.submit(prove_layers, request, deadline)
+
+
+def nvrtc_choices(machine: Snapshot) -> Iterator[NvrtcChoice]:
+    """The NVRTC of the toolkit that builds would use, and those of the Python wheels; each file once."""
+    seen: set[str] = set()
+    for toolkit in maybe(machine.toolkits) or ():
+        path = maybe(toolkit.nvrtc)
+        if path is not None and toolkit.chosen_for_builds and path not in seen:
+            seen.add(path)
+            yield NvrtcChoice(path, f"NVRTC of {toolkit.root}")
+    for copy in maybe(machine.libraries.copies) or ():
+        wheel = copy.soname.startswith("libnvrtc.so") and copy.origin in (LibraryOrigin.WHEEL, LibraryOrigin.CONDA)
+        if wheel and copy.real_path not in seen:
+            seen.add(copy.real_path)
+            yield NvrtcChoice(copy.path, f"NVRTC of the {copy.origin.value}")
+
+
+def nvcc_choices(machine: Snapshot) -> Iterator[NvccChoice]:
+    """The nvcc that builds would use."""
+    for toolkit in maybe(machine.toolkits) or ():
+        path = maybe(toolkit.nvcc)
+        if path is not None and toolkit.chosen_for_builds:
+            yield NvccChoice(path, f"nvcc {maybe(toolkit.toolkit_version) or ''}".strip(), maybe(toolkit.targets))
+
+
+def gpu_numbers(machine: Snapshot, driver: DriverDescription) -> dict[int, int]:
+    """CUDA's index of each device to the report's, which is nvidia-smi's, by PCI address."""
+    by_address = {gpu.pci_bus_id.value: gpu.index for gpu in maybe(machine.gpus) or () if isinstance(gpu.pci_bus_id, Known)}
+    addresses = {device.index: bus_id(device.pci_bus_id) for device in driver.devices if device.pci_bus_id}
+    return {index: by_address[address] for index, address in addresses.items() if address in by_address}
+
+
+def _complete(
+    collection: Collection,
+    word: DriverWord,
+    proofs: Future[tuple[Proof, ...]] | None,
+    deadline: float,
+    say: Progress,
+    run_kernels: str,
+) -> tuple[Snapshot, tuple[Proof, ...]]:
+    with say.waiting_for("torch"):
+        snapshot = collection.complete(deadline, word.as_user, word.all_devices)
+        of_torch = collection.torch.proofs(deadline, maybe(snapshot.gpus) or ()) if run_kernels != "nothing" else ()
+    with say.waiting_for("kernels"):
+        return snapshot, (*(proofs.result() if proofs is not None else ()), *of_torch)

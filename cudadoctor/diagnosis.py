@@ -119,7 +119,7 @@ def summary(verdict: Verdict, findings: Sequence[Finding], proofs: Sequence[Proo
     if verdict is Verdict.PROBLEMS:
         roots = [finding for finding in errors if finding.root] or errors
         first = ", ".join(dict.fromkeys(finding.name for finding in roots))
-        opening = f"{_count(len(errors), 'problem')}, {len(roots)} to fix first: {first}."
+        opening = f"{_count(len(errors), 'problem')}{f', {len(roots)} to fix first' if len(errors) > 1 else ''}: {first}."
     elif verdict is Verdict.UNDETERMINED:
         opening = "No problem was found, but something essential could not be determined."
     elif warnings:

@@ -154,7 +154,9 @@ def driver_too_old(case: Case) -> Iterable[Problem]:
 def _error_35(case: Case) -> tuple[Evidence, ...]:
     """Error 35 as evidence, unless the facts say that the driver is new enough or that libcuda is missing altogether."""
     texts = (*_cu_init_is(case, CUDA_ERROR_INSUFFICIENT_DRIVER), *seen(case, "cuda-error-35"))
-    no_library = any(error.values.get("driver_cuda") == "0" for error in case.errors("cuda-error-35")) or case.saw("libcuda-load-failed")
+    no_library = any(error.values.get("driver_cuda") == "0" for error in case.errors("cuda-error-35")) or case.saw(
+        "libcuda-load-failed"
+    )
     return () if no_library else texts
 
 
@@ -698,6 +700,7 @@ RULES = (
         "The driver is older than the CUDA runtime requires",
         driver_too_old,
         explained_by=("wsl-windows-build-unsupported", "wsl-linux-driver-installed", "libcuda-missing"),
+        needs_gpu=True,
     ),
     Rule(
         "CD103",
@@ -705,6 +708,7 @@ RULES = (
         Severity.ERROR,
         "Kernel module and driver libraries have different versions",
         nvml_version_mismatch,
+        needs_gpu=True,
     ),
     Rule(
         "CD104",
@@ -713,6 +717,7 @@ RULES = (
         "The nvidia kernel module is not loaded",
         kernel_module_not_loaded,
         explained_by=WHY_NO_MODULE,
+        needs_gpu=True,
     ),
     Rule(
         "CD110",
@@ -728,8 +733,11 @@ RULES = (
             "no-nvidia-gpu",
         ),
         essential=True,
+        needs_gpu=True,
     ),
-    Rule("CD111", "stub-libcuda", Severity.ERROR, "The toolkit's stub libcuda is loaded at run time", stub_libcuda),
+    Rule(
+        "CD111", "stub-libcuda", Severity.ERROR, "The toolkit's stub libcuda is loaded at run time", stub_libcuda, needs_gpu=True
+    ),
     Rule(
         "CD112",
         "system-driver-mismatch",
@@ -737,6 +745,7 @@ RULES = (
         "libcuda does not belong to the kernel driver (803)",
         system_driver_mismatch,
         explained_by=("cuda-compat-in-image", "nvml-version-mismatch"),
+        needs_gpu=True,
     ),
     Rule(
         "CD113",
@@ -745,8 +754,17 @@ RULES = (
         "cuda-compat on hardware that does not allow it (804)",
         forward_compat_unsupported,
         explained_by=(),
+        needs_gpu=True,
     ),
-    Rule("CD118", "nvidia-smi-hangs", Severity.WARNING, "nvidia-smi does not return", nvidia_smi_hangs, essential=True),
+    Rule(
+        "CD118",
+        "nvidia-smi-hangs",
+        Severity.WARNING,
+        "nvidia-smi does not return",
+        nvidia_smi_hangs,
+        essential=True,
+        needs_gpu=True,
+    ),
     Rule(
         "CD119",
         "driver-call-hangs",
@@ -754,6 +772,7 @@ RULES = (
         "A call into the driver hangs or crashes",
         driver_call_hangs,
         essential=True,
+        needs_gpu=True,
     ),
     Rule(
         "CD120",
@@ -762,6 +781,7 @@ RULES = (
         "Sources disagree on the driver's release",
         driver_sources_disagree,
         explained_by=("nvml-version-mismatch",),
+        needs_gpu=True,
     ),
     Rule(
         "CD124",
@@ -770,6 +790,7 @@ RULES = (
         "cuInit fails with an error no other rule explains",
         cuda_init_fails,
         explained_by=BREAKS_CUINIT,
+        needs_gpu=True,
     ),
     Rule(
         "CD125",
@@ -778,5 +799,6 @@ RULES = (
         "CUDA sees no device",
         no_device_visible,
         explained_by=(*BREAKS_CUINIT, "libcuda-missing", "no-nvidia-gpu", "cpu-only-torch", "amd-gpu-no-cuda"),
+        needs_gpu=True,
     ),
 )

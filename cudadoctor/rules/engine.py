@@ -14,6 +14,7 @@ from cudadoctor.model.fact import Fact, Known, MissingReason, UnknownFactError, 
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ErrorSeen, Snapshot
+from cudadoctor.rules.presence import Presence, nvidia_gpu_present
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Case:
         for error in self.snapshot.errors:
             kinds[error.kind] = (*kinds.get(error.kind, ()), error)
         return kinds
+
+    @cached_property
+    def has_no_gpu(self) -> bool:
+        """Is this machine known to have no NVIDIA GPU?"""
+        return nvidia_gpu_present(self.snapshot) is Presence.NO
 
     def errors(self, *kinds: str) -> tuple[ErrorSeen, ...]:
         """The errors seen of any of these kinds, in the order of the kinds named."""
@@ -82,6 +88,8 @@ class Rule:
     check: Callable[[Case], Iterable[Problem]]
     explained_by: tuple[str, ...] = ()
     """Names of rules whose finding, where there is one, is the cause of this one's."""
+    needs_gpu: bool = False
+    """True where the question does not arise on a machine that is known to have no NVIDIA GPU."""
     essential: bool = False
     """True where not knowing the answer leaves the whole verdict undetermined."""
 
@@ -120,6 +128,8 @@ class Results:
 
 def run_rule(rule: Rule, case: Case) -> RuleResult:
     """The outcome of one rule on one case; never raises."""
+    if rule.needs_gpu and case.has_no_gpu:
+        return RuleResult(rule, Outcome.NOT_APPLICABLE, because="no NVIDIA GPU")
     try:
         problems = tuple(rule.check(case))
     except UnknownFactError as unknown:

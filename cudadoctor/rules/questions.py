@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
 from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, maybe
 from cudadoctor.model.finding import Evidence
-from cudadoctor.model.snapshot import Gpu, PciDevice, Platform, PythonEnvironment, Snapshot, Toolkit, Torch, TorchBuild
+from cudadoctor.model.snapshot import Gpu, Platform, PythonEnvironment, Snapshot, Toolkit, Torch, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget, VersionError
 from cudadoctor.rules.engine import Case, evidence
+from cudadoctor.rules.presence import AMD_VENDOR, NVIDIA_VENDOR, Presence, gpus, nvidia_gpu_present, pci_gpus, platform
 
-NVIDIA_VENDOR = "10de"
-AMD_VENDOR = "1002"
-
-
-class Presence(Enum):
-    """Is there an NVIDIA GPU in this machine, whether or not it works?"""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-
-
-def gpus(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """The GPUs that were listed; empty where none were or nothing could list them."""
-    return maybe(snapshot.gpus) or ()
+__all__ = ["AMD_VENDOR", "NVIDIA_VENDOR", "Presence", "gpus", "nvidia_gpu_present", "pci_gpus", "platform"]
 
 
 def environment(snapshot: Snapshot) -> Mapping[str, str]:
     """The CUDA-related environment variables; empty where they were not read."""
     return maybe(snapshot.environment) or {}
-
-
-def platform(snapshot: Snapshot) -> Platform | None:
-    """The platform, where it is known."""
-    return maybe(snapshot.host.platform)
 
 
 def torch(snapshot: Snapshot) -> Torch | None:
@@ -51,11 +32,6 @@ def python(snapshot: Snapshot) -> PythonEnvironment:
     return snapshot.python
 
 
-def pci_gpus(snapshot: Snapshot, vendor: str) -> tuple[PciDevice, ...]:
-    """The display controllers of one vendor on the PCI bus."""
-    return tuple(device for device in maybe(snapshot.driver.pci_devices) or () if device.vendor_id == vendor)
-
-
 def in_container(snapshot: Snapshot) -> bool:
     """Is this known to be a container?"""
     return maybe(snapshot.container.kind) is not None
@@ -65,37 +41,6 @@ def driver_works(snapshot: Snapshot) -> bool:
     """Did cuInit succeed and show a device? Then no circumstance of the driver's installation is a fault."""
     status = maybe(snapshot.driver.cu_init)
     return status is not None and status.code == 0 and (maybe(snapshot.driver.visible_device_count) or 0) > 0
-
-
-def nvidia_gpu_present(snapshot: Snapshot) -> Presence:
-    """YES where anything shows one; NO where all that could show one was asked and showed none; else UNKNOWN."""
-    driver = snapshot.driver
-    if gpus(snapshot) or pci_gpus(snapshot, NVIDIA_VENDOR) or (maybe(driver.visible_device_count) or 0) > 0:
-        return Presence.YES
-    if isinstance(driver.kernel_module, Known) or any(
-        node.path.startswith("/dev/nvidia") for node in maybe(driver.device_nodes) or ()
-    ):
-        return Presence.YES
-    if platform(snapshot) is Platform.MACOS:
-        return Presence.NO
-    hung = any(_hung(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init))
-    if hung:
-        return Presence.UNKNOWN
-    for status in (maybe(driver.nvml), maybe(driver.nvidia_smi), maybe(driver.cu_init)):
-        if status is not None and status.code != 0:
-            return Presence.UNKNOWN
-    if isinstance(driver.pci_devices, Known) and platform(snapshot) is not Platform.WSL:
-        return Presence.NO
-    nothing_answers = all(_absent(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init))
-    return Presence.NO if nothing_answers else Presence.UNKNOWN
-
-
-def _hung(fact: Fact[object]) -> bool:
-    return isinstance(fact, Missing) and fact.reason in (MissingReason.TIMEOUT, MissingReason.CRASHED)
-
-
-def _absent(fact: Fact[object]) -> bool:
-    return isinstance(fact, Missing) and fact.reason is MissingReason.NOT_FOUND
 
 
 def gpu_name(gpu: Gpu) -> str:

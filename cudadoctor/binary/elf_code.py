@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cudadoctor.binary.source import ByteSource
 
 REGISTERED_SECTION, RELOCATABLE_SECTION, WRAPPER_SECTION = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
+_PLACES = {REGISTERED_SECTION: Place.REGISTERED, RELOCATABLE_SECTION: Place.RELOCATABLE}
 SMALL_SWEEP = 1 << 25
 """Bytes of data sections that are searched in a file without any sign of CUDA; with a sign there is no limit."""
 
@@ -27,22 +28,38 @@ _WRAPPER_MAGIC = 0x466243B1
 _WRAPPER_DEVICE_LINKED = 2
 _MAX_WRAPPERS = 1 << 16
 _NO_CODE_INSIDE = re.compile(
-    r"\.(data\.rel\.ro|debug|eh_frame|gcc_except_table|rel\b|rela\b|rel\.|rela\.|dyn|sym|str|shstr|gnu\.|comment|note|hash|init|fini|got|plt|text|stab)"
+    r"\.(data\.rel\.ro|debug|eh_frame|gcc_except_table|rel\b|rela\b|rel\.|rela\.|dyn|sym|str|shstr|gnu\.|comment|note|hash"
+    r"|init|fini|got|plt|text|stab)"
 )
 
 
 def elf_modules(source: ByteSource, header: ElfHeader, sections: tuple[Section, ...]) -> Iterator[Module]:
-    """Every module of the file, CUDA sections first. Raises BinaryError, after what was found until then."""
-    yield from _in_cuda_sections(source, sections)
+    """Every module of the file, in file order. Raises BinaryError, after what was found until then."""
     if not sections:
         for segment in read_segments(source, header):
             if segment.type == SegmentType.LOAD:
                 yield from sweep(source, segment.offset, min(segment.offset + segment.file_size, source.size), "")
         return
+    linked = _device_linked_offsets(source, sections)
+    for section in sorted(_searched(sections), key=lambda section: section.offset):
+        for module in _section_modules(source, section):
+            yield replace(module, device_linked=True) if module.offset in linked else module
+
+
+def _searched(sections: tuple[Section, ...]) -> Iterator[Section]:
+    """The CUDA sections, and the data sections if there are CUDA sections or the data are small."""
     data = [section for section in sections if _may_hold_code(section)]
     if has_cuda_sections(sections) or sum(section.size for section in data) <= SMALL_SWEEP:
-        for section in data:
-            yield from sweep(source, section.offset, _end(source, section), section.name)
+        yield from data
+    yield from (part for part in sections if part.name in _PLACES and part.type != SectionType.NOBITS)
+
+
+def _section_modules(source: ByteSource, section: Section) -> Iterator[Module]:
+    place = _PLACES.get(section.name)
+    end = _end(source, section)
+    if place is None:
+        return sweep(source, section.offset, end, section.name)
+    return walk(source, section.offset, end, place, section.name)
 
 
 def registered_modules(source: ByteSource, sections: tuple[Section, ...]) -> Iterator[Module]:
@@ -57,18 +74,18 @@ def has_cuda_sections(sections: tuple[Section, ...]) -> bool:
     return any(section.name.startswith((REGISTERED_SECTION, "__nv_", ".nvFat")) for section in sections)
 
 
-def _in_cuda_sections(source: ByteSource, sections: tuple[Section, ...]) -> Iterator[Module]:
-    relocatable = [part for part in sections if part.name == RELOCATABLE_SECTION and part.type != SectionType.NOBITS]
-    linked = frozenset(_device_linked(source, sections)) if relocatable else frozenset()
-    for module in registered_modules(source, sections):
-        yield replace(module, device_linked=True) if module.offset in linked else module
-    for section in relocatable:
-        yield from walk(source, section.offset, _end(source, section), Place.RELOCATABLE, section.name)
+def _device_linked_offsets(source: ByteSource, sections: tuple[Section, ...]) -> frozenset[int]:
+    """File offsets of the containers whose wrapper has version 2.
+
+    nvcc makes such a wrapper, with an empty list of inputs, even where nothing is relocatable, so it counts only in a file with
+    relocatable code.
+    """
+    if not any(section.name == RELOCATABLE_SECTION for section in sections):
+        return frozenset()
+    return frozenset(_device_linked(source, sections))
 
 
 def _device_linked(source: ByteSource, sections: tuple[Section, ...]) -> Iterator[int]:
-    """File offsets of the containers whose wrapper has version 2. nvcc makes such a wrapper, with an empty list of inputs, even
-    where nothing is relocatable, so it counts only in a file with relocatable code."""
     for section in sections:
         if section.name != WRAPPER_SECTION or section.type == SectionType.NOBITS:
             continue

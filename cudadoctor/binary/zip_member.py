@@ -10,10 +10,11 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.source import BinaryError, SliceSource, read_exact
+from cudadoctor.binary.source import BinaryError, SliceSource, WorkLimitError, read_exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,8 @@ _RATIO_MATTERS_FROM = 1 << 26
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _CHUNK = 1 << 16
 _RESTART_POINTS = 32
+_RECENT = 1 << 20
+_PAGE, _MAX_PAGES = 1 << 14, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def open_member(source: ByteSource, info: zipfile.ZipInfo) -> ByteSource:
     if info.compress_type == zipfile.ZIP_STORED:
         return packed
     if info.compress_type == zipfile.ZIP_DEFLATED:
-        return DeflatedSource(packed, info.file_size)
+        return PagedSource(DeflatedSource(packed, info.file_size))
     return UnreadableSource(info.file_size, f"packed with method {info.compress_type}, which is not read")
 
 
@@ -121,9 +124,12 @@ class _Position:
 
 
 class DeflatedSource:
-    """A deflated member, readable at any offset; going backwards restarts at the nearest point kept."""
+    """A deflated member, readable at any offset.
 
-    __slots__ = ("_at", "_packed", "_points", "_spacing", "_tail", "_tail_start", "size")
+    The last megabyte stays in memory; going further back restarts at the nearest point kept.
+    """
+
+    __slots__ = ("_at", "_packed", "_points", "_recent", "_recent_start", "_spacing", "_work_left", "size")
 
     def __init__(self, packed: ByteSource, size: int) -> None:
         self._packed, self.size = packed, size
@@ -131,21 +137,22 @@ class DeflatedSource:
         start = _Position(0, 0, zlib.decompressobj(-15), b"")
         self._points = [start]
         self._at = start.copy()
-        self._tail, self._tail_start = b"", 0
+        self._recent, self._recent_start = bytearray(), 0
+        self._work_left = 16 * size + _RATIO_MATTERS_FROM
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes from `offset`; fewer than `length` only at the end. Raises BinaryError for damaged or short data."""
         if offset < 0 or offset >= self.size or length <= 0:
             return b""
         end = min(offset + length, self.size)
-        if offset < self._tail_start:
+        if offset < self._recent_start:
             self._go_back(offset)
-        pieces: list[bytes] = []
+        pieces: list[bytearray] = []
         while offset < end:
             if offset >= self._at.unpacked:
                 self._advance()
                 continue
-            piece = self._tail[offset - self._tail_start : end - self._tail_start]
+            piece = self._recent[offset - self._recent_start : end - self._recent_start]
             pieces.append(piece)
             offset += len(piece)
         return b"".join(pieces)
@@ -153,10 +160,10 @@ class DeflatedSource:
     def _go_back(self, offset: int) -> None:
         nearest = max((point for point in self._points if point.unpacked <= offset), key=lambda point: point.unpacked)
         self._at = nearest.copy()
-        self._tail, self._tail_start = b"", nearest.unpacked
+        self._recent, self._recent_start = bytearray(), nearest.unpacked
 
     def _advance(self) -> None:
-        """Unpack the next chunk into the tail."""
+        """Unpack the next chunk behind the recent bytes."""
         at = self._at
         if not at.pending and not at.inflater.eof:
             at.pending = self._packed.read(at.packed, _CHUNK)
@@ -170,7 +177,46 @@ class DeflatedSource:
         except zlib.error as error:
             raise BinaryError(f"damaged deflate data: {error}") from error
         at.pending = at.inflater.unconsumed_tail
-        self._tail, self._tail_start = piece, at.unpacked
+        self._remember(piece)
         at.unpacked += len(piece)
         if at.unpacked >= self._points[-1].unpacked + self._spacing:
             self._points.append(at.copy())
+
+    def _remember(self, piece: bytes) -> None:
+        self._work_left -= len(piece)
+        if self._work_left < 0:
+            raise WorkLimitError("the member's headers lead back and forth: gave up reading it")
+        surplus = len(self._recent) - _RECENT
+        if surplus > 0:
+            del self._recent[:surplus]
+            self._recent_start += surplus
+        self._recent += piece
+
+
+class PagedSource:
+    """Another source whose small reads are answered from pages kept in memory, so that reading two tables in turn is cheap."""
+
+    __slots__ = ("_pages", "_parent", "size")
+
+    def __init__(self, parent: ByteSource) -> None:
+        self._parent, self.size = parent, parent.size
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes from `offset`; fewer than `length` only at the end."""
+        if offset < 0 or length > _PAGE:
+            return self._parent.read(offset, length)
+        first, start = divmod(offset, _PAGE)
+        data = self._page(first)
+        if start + length > _PAGE:
+            data += self._page(first + 1)
+        return data[start : start + length]
+
+    def _page(self, number: int) -> bytes:
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = self._parent.read(number * _PAGE, _PAGE)
+            if len(self._pages) > _MAX_PAGES:
+                self._pages.popitem(last=False)
+        self._pages.move_to_end(number)
+        return page

@@ -47,7 +47,7 @@ class Ink:
     def labelled(self, label: str, text: Text, indent: int = GAP, gap: int = GAP) -> Padding:
         """A label and, beside it, a text wrapped within its own column."""
         table = self.grid(gap)
-        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
         table.add_column(overflow="fold")
         table.add_row(Text(label, style="bold"), text)
         return Padding(table, (0, 0, 0, indent))

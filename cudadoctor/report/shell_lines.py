@@ -18,7 +18,7 @@ def shell_lines(command: str, width: int) -> list[str]:
             lines.append(CONTINUATION_INDENT + word)
         else:
             lines[-1] = joined
-    kept = _options_with_their_values(lines)
+    kept = _options_with_their_values(lines, width)
     return [*(f"{line} \\" for line in kept[:-1]), kept[-1]]
 
 
@@ -35,12 +35,12 @@ def _words(command: str) -> list[str]:
     return [word for word in words if word]
 
 
-def _options_with_their_values(lines: list[str]) -> list[str]:
-    """The lines, an option at the end of one moved to the front of the next, where its value is."""
+def _options_with_their_values(lines: list[str], width: int) -> list[str]:
+    """The lines, an option at the end of one moved to the front of the next, where its value is, if there is room."""
     kept = list(lines)
     for number in range(len(kept) - 1):
         head, _, last = kept[number].rpartition(" ")
-        if last.startswith("--") and "=" not in last and head.strip():
-            kept[number] = head
-            kept[number + 1] = f"{CONTINUATION_INDENT}{last} {kept[number + 1].strip()}"
+        together = f"{CONTINUATION_INDENT}{last} {kept[number + 1].strip()}"
+        if last.startswith("--") and "=" not in last and head.strip() and cell_len(together) + 2 <= width:
+            kept[number], kept[number + 1] = head, together
     return kept

@@ -70,7 +70,7 @@ def _stack_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     table = ink.grid()
     table.add_column(overflow="fold", min_width=8, max_width=18)
     table.add_column(overflow="fold")
-    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     table.add_column(overflow="fold", max_width=max(12, ink.width // 4))
     for row in rows:
         verdict = ink.mark(row.mark, row.words)
@@ -83,8 +83,8 @@ def _probes_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     if not report.snapshot.probe_runs:
         return
     table = ink.grid()
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold", justify="right")
     table.add_column(overflow="fold")
     table.add_row(Text("Probes", style="bold"), Text(""), Text(""))
     for run in report.snapshot.probe_runs:
@@ -102,7 +102,7 @@ def _closing(report: Report, ink: Ink) -> Iterator[RenderableType]:
         yield sentence
         return
     table = Table.grid(expand=True, padding=(0, 0, 0, GAP))
-    table.add_column(ratio=1)
+    table.add_column(overflow="fold", ratio=1)
     table.add_column(no_wrap=True, justify="right", vertical="bottom")
     table.add_row(sentence, Text(f"{report.seconds:.1f} s", style="dim"))
     yield table

@@ -31,7 +31,7 @@ def proofs_part(proofs: Sequence[Proof], ink: Ink, detail: Detail) -> Iterator[R
     several = any(row.gpus for row in rows)
     with_rate = ink.width >= RATE_WIDTH + (GPUS_WIDTH if several else 0)
     table = ink.grid()
-    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for _ in range(4 if several else 3):
         table.add_column(overflow="fold")
     head = ["Proofs", *([""] if several else []), "GEMM", "attention", ""]
@@ -81,10 +81,10 @@ def _name(proof: Proof) -> str:
 def _figures(passed: Sequence[Proof], ink: Ink, *, several: bool) -> RenderableType:
     """Kernel, times, rate and error of each passed proof."""
     table = ink.grid()
-    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for _ in range(5):
-        table.add_column(no_wrap=True, justify="right")
+        table.add_column(overflow="fold", justify="right")
     head = ("passed", "kernel", "run ms", "TFLOPS", "error", "allowed", "build s")
     table.add_row(*(Text(word, style="dim") for word in head))
     for proof in passed:

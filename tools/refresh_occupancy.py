@@ -81,7 +81,7 @@ SHARED = (
 )
 SAMPLES = 40
 HEADER = """# cuda_occupancy.h of nvidia-cuda-runtime {version}: capability, threads per block, registers per thread, dynamic
-# memory in bytes, blocks per SM, limiting factors (1 warps, 2 registers, 4 shared memory, 8 blocks; bit field).
+# shared memory in bytes, blocks per SM, limiting factors (1 warps, 2 registers, 4 shared memory, 8 blocks; bit field).
 # Written by tools/refresh_occupancy.py.
 """
 

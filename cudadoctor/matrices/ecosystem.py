@@ -245,11 +245,14 @@ def _exact(rows: Iterable[V], version: Version) -> V | None:
 
 
 def _nearest(rows: Iterable[V], version: Version) -> V | None:
-    """The newest row that is not newer; None for a version newer than the newest row's minor, or older than all."""
+    """The row of this release, of another one of its minor, or of the last minor before it; None beyond the newest minor."""
     ordered = sorted(rows, key=lambda row: row.version, reverse=True)
-    if not ordered or version.release[:2] > ordered[0].version.release[:2]:
+    minor = version.release[:2]
+    if not ordered or minor > ordered[0].version.release[:2]:
         return None
-    return next((row for row in ordered if row.version <= version), None)
+    same_minor = [row for row in ordered if row.version.release[:2] == minor]
+    earlier = [row for row in ordered if row.version < version]
+    return _exact(ordered, version) or next(iter([*same_minor, *earlier]), None)
 
 
 def _within(version: Version, first: Version, last: Version | None) -> bool:

@@ -169,6 +169,8 @@ class NvccCompiler:
         text, output = self._workshop.folder / f"{key}.cu", self._workshop.folder / f"{key}.cubin"
         text.write_text(source, encoding="utf-8")
         completed = self._run([*options, "-o", str(output), str(text)], timeout_s)
+        if not output.is_file():
+            raise CompileError(f"nvcc ended with success but made no cubin: {telling_line(completed.stderr)}", completed.stderr)
         self._workshop.cache.put(key, output)
         return Compiled(output, target, completed.seconds, completed.stderr)
 

@@ -111,7 +111,8 @@ def check_attention_row(
     """One query's output against softmax(scale q K^T) V over the keys that it may see; without any, the output must be zero.
 
     got and q are [D], keys and values [n, D]. A score that errs by e changes its weight by the factor exp(e): with e_max the
-    largest error of a score, the weighted mean errs by at most 2 e_max + gamma(n) of the mean of |V|.
+    largest error of a score, numerator and denominator of the weighted mean each err by at most e_max + gamma(2 n + 8) of the
+    mean of |V|: one rounding a key, and fewer than one a key for rescaling after each tile.
     """
     width = len(q)
     if not len(keys):
@@ -123,7 +124,7 @@ def check_attention_row(
     score_error = gamma(width + 2) * abs(scale) * largest_sum + EXP2_ULPS * U32 * (1.0 + max(map(abs, scores)))
     weights = [math.exp(score - peak) for score in scores]
     total = sum(weights)
-    relative = 2.0 * score_error + gamma(len(scores) + 4)
+    relative = 2.0 * (score_error + gamma(2 * len(scores) + 8))
     checks = []
     for column in range(width):
         column_values = values[column::width]

@@ -1,14 +1,19 @@
-"""Builds the stand-ins for NVIDIA's libraries with the C compiler of this machine."""
+"""Builds the stand-ins for NVIDIA's libraries, and our kernels for the CPU, with the compilers of this machine."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cudadoctor.gpu.catalog import KernelSpec
+from cudadoctor.resources import kernels_folder
+
 FAKES = Path(__file__).resolve().parent
+ON_CPU = FAKES / "cuda_on_cpu"
 
 
 def build_fake_libcuda(folder: Path) -> Path:
@@ -18,10 +23,22 @@ def build_fake_libcuda(folder: Path) -> Path:
 
 def build_shared_library(source: Path, target: Path) -> Path:
     """`target`, a shared library whose soname is its file name, compiled from `source`; skips the test without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler to build the fake libraries with")
+    fast = ["-O3", "-ffast-math", "-fno-finite-math-only"]
+    return _build(("cc", "gcc", "clang"), [*fast, f"-Wl,-soname,{target.name}", str(source)], target)
+
+
+def build_kernel_on_cpu(kernel: KernelSpec, folder: Path, kernels: Path | None = None) -> Path:
+    """`folder`/ENTRY.so, the kernel's source compiled for the CPU; skips the test without a C++ compiler."""
+    includes = [f"-I{ON_CPU}", f"-I{FAKES}", f"-I{kernels or kernels_folder()}"]
+    defines = [f'-DKERNEL_FILE="{kernel.file}"', f"-DKERNEL={kernel.entry}", *(f"-D{define}" for define in kernel.defines)]
+    flags = ["-std=c++17", "-O2", "-Wno-unknown-pragmas", *includes, *defines, str(ON_CPU / "run_kernel.cpp")]
+    return _build(("c++", "g++", "clang++"), flags, folder / f"{kernel.entry}.so")
+
+
+def _build(compilers: Sequence[str], arguments: Sequence[str], target: Path) -> Path:
+    found = [path for path in map(shutil.which, compilers) if path]
+    if not found:
+        pytest.skip(f"none of {', '.join(compilers)} to build the stand-ins with")
     target.parent.mkdir(parents=True, exist_ok=True)
-    flags = ["-O3", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC", f"-Wl,-soname,{target.name}"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(target), "-lm"], check=True, timeout=60)
+    subprocess.run([found[0], "-shared", "-fPIC", *arguments, "-o", str(target), "-lm"], check=True, timeout=120)
     return target

@@ -1,0 +1,77 @@
+"""The real kernel sources, compiled for the CPU, through the whole driver child: indices, tails, masks and numbers are right.
+
+And the other way round: a kernel with a typical mistake in it is caught.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudadoctor.gpu.catalog import (
+    ATTN_F16_FUSED,
+    ATTN_F32_FUSED,
+    CATALOG,
+    GEMM_F16_TILED,
+    GEMM_F32_NAIVE,
+    GEMM_F32_TILED,
+    KernelSpec,
+)
+from cudadoctor.gpu.driver_session import DriverSession
+from cudadoctor.resources import kernels_folder
+from tests.fakes.build import build_kernel_on_cpu
+
+Machine = Callable[..., dict[str, str]]
+
+
+def run(kernel: KernelSpec, libraries: Path, libcuda: str, machine: Machine) -> dict[str, Any]:
+    with DriverSession(machine(FAKE_CUDA_KERNELS=libraries), libcuda) as session:
+        return session.prove(kernels_folder() / kernel.ptx_file, kernel.request(), 0, 20261130, 120)
+
+
+@pytest.mark.parametrize("kernel", CATALOG, ids=lambda kernel: kernel.name)
+def test_every_kernel_computes_the_right_numbers(kernel: KernelSpec, fake_libcuda: str, machine: Machine, tmp_path: Path) -> None:
+    build_kernel_on_cpu(kernel, tmp_path)
+    answer = run(kernel, tmp_path, fake_libcuda, machine)
+    assert answer["outcome"] == "passed", answer
+
+
+MISTAKES = [
+    (GEMM_F32_NAIVE, "gemm/naive.cuh", "k < K;", "k < K - 1;"),
+    (GEMM_F32_NAIVE, "gemm/naive.cuh", "row >= M || col >= N", "row >= M || col >= N - 1"),
+    (GEMM_F32_TILED, "gemm/tiled.cuh", "k0 + k + j < K ?", "k0 + k + j <= K ?"),
+    (GEMM_F16_TILED, "gemm/tiled.cuh", "const bool vectors = K % VEC == 0;", "const bool vectors = false; K -= K % 16;"),
+    (GEMM_F32_TILED, "gemm/tiled.cuh", "if (col < N)", "if (col <= N)"),
+    (ATTN_F32_FUSED, "attention/fused.cuh", "query0 + row + r + Lk - Lq", "query0 + row + r + Lk - Lq + 1"),
+    (
+        ATTN_F32_FUSED,
+        "attention/fused.cuh",
+        "const float m_safe = m_new == negative_infinity() ? 0.0f : m_new;",
+        "const float m_safe = m_new;",
+    ),
+    (ATTN_F32_FUSED, "attention/fused.cuh", "acc.o[r][c] *= rescale;", ";"),
+    (ATTN_F16_FUSED, "attention/fused.cuh", "if (row0 + row < rows) load", "load"),
+    (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "blockIdx.y / (heads / kv_heads)", "blockIdx.y % kv_heads"),
+    (ATTN_F32_FUSED, "attention/fused.cuh", "acc.l[r] > 0.0f ? 1.0f / acc.l[r] : 0.0f", "1.0f / acc.l[r]"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "file", "right", "wrong"), MISTAKES, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_mistake_is_caught(
+    kernel: KernelSpec, file: str, right: str, wrong: str, fake_libcuda: str, machine: Machine, tmp_path: Path
+) -> None:
+    kernels = tmp_path / "kernels"
+    shutil.copytree(kernels_folder(), kernels)
+    text = (kernels / file).read_text()
+    assert right in text, "the mistake is made where the source still says so"
+    (kernels / file).write_text(text.replace(right, wrong))
+    build_kernel_on_cpu(kernel, tmp_path, kernels)
+    answer = run(kernel, tmp_path, fake_libcuda, machine)
+    assert answer["outcome"] == "failed", answer
+    assert answer["step"] == "verify"

@@ -194,6 +194,57 @@ def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to pr
     print(listing.as_json() if format is ListFormat.JSON else listing.as_text(), end="")
 
 
+GpuOption = Annotated[
+    list[str] | None,
+    typer.Option("--gpu", metavar="NAME|CC", help="A GPU: part of its name, or a compute capability (repeatable)."),
+]
+DriverOption = Annotated[
+    str | None, typer.Option("--driver", metavar="RELEASE", help="A driver release or branch, such as 550 or 550.54.15.")
+]
+
+
+class ArchStyleName(str, Enum):
+    """How `archs` writes its list."""
+
+    TORCH = "torch"
+    CMAKE = "cmake"
+    NVCC = "nvcc"
+    JSON = "json"
+
+
+@app.command(rich_help_panel=ASK)
+def archs(
+    gpu: GpuOption = None,
+    style: Annotated[ArchStyleName, typer.Option("--style", help="What the value is for.")] = ArchStyleName.TORCH,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Add PTX of the highest architecture, for GPUs that come later.")] = False,
+    python: PythonOption = None,
+) -> None:
+    """Print the architectures to compile for, as TORCH_CUDA_ARCH_LIST, CMake or nvcc want them."""
+    from cudadoctor.archs import ArchStyle, PtxChoice
+    from cudadoctor.commands import archs as command
+
+    choice = PtxChoice.ALWAYS if ptx else PtxChoice.WHERE_NEEDED
+    raise typer.Exit(command.run(command.ArchsOptions(tuple(gpu or ()), ArchStyle(style.value), choice, python)))
+
+
+@app.command(rich_help_panel=ASK)
+def recommend(
+    gpu: GpuOption = None,
+    driver: DriverOption = None,
+    python_version: Annotated[
+        str | None, typer.Option("--python-version", metavar="3.X", help="The Python to install for.")
+    ] = None,
+    platform: Annotated[str | None, typer.Option("--platform", help="linux-x86_64, linux-aarch64 or windows.")] = None,
+    python: PythonOption = None,
+    format: Annotated[ListFormat, typer.Option("--format", help="How to print the advice.")] = ListFormat.TEXT,
+) -> None:
+    """Print the torch install line that works here, or for the GPU, driver and Python named."""
+    from cudadoctor.commands import recommend as command
+
+    options = command.RecommendOptions(tuple(gpu or ()), driver, python_version, platform)
+    raise typer.Exit(command.run(options, python, format.value))
+
+
 def run() -> NoReturn:
     """Run the command line; a closed pipe and Ctrl-C end it quietly, a bug with the code that says so."""
     try:

@@ -13,7 +13,7 @@ from cudadoctor.model.finding import Finding, Severity, UnknownRule
 from cudadoctor.model.proof import Proof, ProofOutcome
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.rules import RULES
+from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Case, Outcome, Results, Rule, evaluate
 
 NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)

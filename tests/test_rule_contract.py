@@ -10,11 +10,11 @@ import cudadoctor.rules
 from cudadoctor.commands import rules as listing
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.rules import RULES
+from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Case, Outcome, Rule, evaluate
 
 HEADINGS = ("What it checks:", "Why it matters:", "How to fix:", "When it is wrong:", "Sources:")
-NOT_RULES = {"__init__", "engine", "questions", "fixes"}
+NOT_RULES = {"__init__", "registry", "presence", "engine", "questions", "fixes"}
 
 
 def _id(rule: Rule) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.errors import CudaError, NvmlError, Xid
 from cudadoctor.readers.errors import recognise
-from cudadoctor.rules import RULES
+from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Rule
 
 

@@ -8,49 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cudadoctor.commands.named import GpuNameError, capability_of, release_of
+from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
 from cudadoctor.matrices.torch_builds import TorchWheel
-from cudadoctor.model.versions import ComputeCapability, DriverRelease, VersionError
+from cudadoctor.model.versions import VersionError
 from cudadoctor.recommend import Advice, Target, advise
-
-
-class GpuNameError(ValueError):
-    """A GPU's name fits no product, or products of several compute capabilities; the text lists them."""
-
-
-def capability_of(text: str, matrices: Matrices) -> ComputeCapability:
-    """The compute capability of `12.0`, `sm_120` or a part of a product name; raises GpuNameError."""
-    try:
-        capability = ComputeCapability.parse(text)
-    except VersionError:
-        return _by_name(text, matrices)
-    if capability not in matrices.gpus.all_ccs() and capability < max(matrices.gpus.all_ccs()):
-        raise GpuNameError(f"no GPU has compute capability {capability}")
-    return capability
-
-
-def _by_name(text: str, matrices: Matrices) -> ComputeCapability:
-    models = matrices.gpus.by_name(text)
-    capabilities = sorted({model.compute_capability for model in models})
-    if not capabilities:
-        raise GpuNameError(
-            f"no GPU is called {text[:80]!r}; give a part of the product name, or a compute capability such as 8.9"
-        )
-    if len(capabilities) > 1:
-        examples = "; ".join(
-            f"{capability}: {', '.join([model.name for model in models if model.compute_capability == capability][:3])}"
-            for capability in capabilities
-        )
-        raise GpuNameError(f"{text!r} leaves several compute capabilities ({examples}); give more of the name")
-    return capabilities[0]
-
-
-def release_of(text: str, matrices: Matrices) -> DriverRelease:
-    """`550.54.15` as it is; a bare branch `550` as the branch's last release known; raises VersionError."""
-    release = DriverRelease.parse(text)
-    branch = matrices.drivers.branch(release) if len(release.parts) == 1 else None
-    return branch.last_release if branch is not None else release
 
 
 @dataclass(frozen=True)
@@ -91,10 +55,9 @@ def install_line(wheel: TorchWheel) -> str:
     return f"pip install torch=={wheel.release.version}+{wheel.variant.tag} --index-url {wheel.variant.index_url}"
 
 
-def as_text(target: Target, advice: Advice) -> str:
-    """The line to type, and the reasons."""
-    lines = [install_line(advice.wheel)] if advice.wheel is not None else []
-    return "\n".join(lines) + ("\n" if lines else "")
+def as_text(advice: Advice) -> str:
+    """The line to type; empty where there is none."""
+    return install_line(advice.wheel) + "\n" if advice.wheel is not None else ""
 
 
 def reasons(target: Target, advice: Advice) -> Sequence[str]:
@@ -151,6 +114,32 @@ def as_json(target: Target, advice: Advice) -> str:
     )
 
 
-def recommend(target: Target, matrices: Matrices) -> Advice:
-    """The advice for a target."""
-    return advise(target, matrices)
+def run(options: RecommendOptions, python: str | None, style: str) -> ExitCode:
+    """Print the install line (or JSON) on standard output, the reasons on standard error."""
+    matrices = Matrices.load()
+    try:
+        target = target_of(options, None if options.gpus else _this_machine(python, matrices), matrices)
+    except (GpuNameError, VersionError, ValueError) as error:
+        print(f"cudadoctor: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    if not target.capabilities:
+        print('cudadoctor: no GPU was found here; name one: cudadoctor recommend --gpu "RTX 4090" --driver 550', file=sys.stderr)
+        return ExitCode.UNDETERMINED
+    advice = advise(target, matrices)
+    if style == "json":
+        print(as_json(target, advice), end="")
+    else:
+        for sentence in reasons(target, advice):
+            print(sentence, file=sys.stderr)
+        print(as_text(advice), end="")
+    return ExitCode.OK if advice.wheel is not None else ExitCode.PROBLEMS
+
+
+def _this_machine(python: str | None, matrices: Matrices) -> Target | None:
+    from cudadoctor.probes import ProbeOptions, collect
+    from cudadoctor.rules.engine import Case
+    from cudadoctor.rules.fixes import recommendation_target
+    from cudadoctor.system import RealSystem
+
+    snapshot = collect(RealSystem(), ProbeOptions(python or "", torch_child_options=("--no-proofs",)), torch_timeout_s=1.0)
+    return recommendation_target(Case(snapshot, matrices))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from cudadoctor.rules import RULES
+from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Rule
 
 

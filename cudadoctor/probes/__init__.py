@@ -11,6 +11,7 @@ from msgspec import structs
 
 from cudadoctor.model.fact import Known, Missing, MissingReason
 from cudadoctor.model.snapshot import Container, Driver, ErrorSeen, Host, Libraries, ProbeRun, PythonEnvironment, Snapshot, Wsl
+from cudadoctor.probes.all_missing import all_missing
 from cudadoctor.probes.container import read_container
 from cudadoctor.probes.driver import read_driver
 from cudadoctor.probes.environment import read_environment
@@ -21,7 +22,7 @@ from cudadoctor.probes.merging import description_words, merge_driver, merge_dri
 from cudadoctor.probes.nvidia_smi import SmiAnswer, read_nvidia_smi
 from cudadoctor.probes.nvml import NvmlAnswer, read_nvml
 from cudadoctor.probes.python_env import ChosenPython, choose_python, site_folders
-from cudadoctor.probes.runner import Probe, ProbeContext, RunningProbe, all_missing, start_probes
+from cudadoctor.probes.runner import Probe, ProbeContext, RunningProbe, start_probes
 from cudadoctor.probes.toolkit import read_toolkits
 from cudadoctor.probes.torch_child import TorchChild, start_torch_child
 from cudadoctor.probes.wsl import read_wsl
@@ -198,11 +199,12 @@ def _machine_texts(parts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _torch_words(python: PythonEnvironment) -> str:
-    """The words with which torch failed to come up."""
-    torch = python.torch
-    return torch.detail if isinstance(torch, Missing) and torch.reason is not MissingReason.NOT_FOUND else ""
+    """The words with which the import of torch failed."""
+    imports = python.torch.value.imports if isinstance(python.torch, Known) else python.torch
+    return imports.detail if isinstance(imports, Missing) and imports.reason is not MissingReason.NOT_FOUND else ""
 
 
 def _python_outcome(python: PythonEnvironment) -> str:
     outcomes = {MissingReason.TIMEOUT: "timeout", MissingReason.CRASHED: "crashed"}
-    return outcomes.get(python.torch.reason, "ok") if isinstance(python.torch, Missing) else "ok"
+    imports = python.torch.value.imports if isinstance(python.torch, Known) else python.torch
+    return outcomes.get(imports.reason, "ok") if isinstance(imports, Missing) else "ok"

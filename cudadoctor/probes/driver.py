@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import DeviceNode, Driver, KernelModule, LibraryCopy, ModuleFlavour, PciDevice, Platform
 from cudadoctor.model.versions import DriverRelease, VersionError
+from cudadoctor.probes.all_missing import all_missing
 from cudadoctor.probes.asking import ask_file, folder_names, missing_file, not_applicable, not_found
 from cudadoctor.probes.host import read_platform
 from cudadoctor.probes.library_files import copy_of, further_copies, loader_for, reachable_copies
@@ -28,6 +29,8 @@ GPU_VENDORS = frozenset({"10de", "1002", "8086"})
 MODULE_NAMES = re.compile(r"^(?:nvidia\w*|nouveau|nova\w*|amdgpu|radeon|i915|xe|vfio_pci|nvgpu|nvmap|nvhost\w*|gdrdrv)$")
 DEVICE_NAMES = re.compile(r"^(?:nvidia\d+|nvidiactl|nvidia-uvm|nvidia-modeset|dxg|nvhost-ctrl-gpu|nvmap|nvgpu)$")
 RELEASE_LINE = re.compile(r"(?P<open>Open )?Kernel Module(?: for \w+)?\s+(?P<release>\d+(?:\.\d+){1,3})")
+MODULE_FILE = re.compile(r"^(\S*\bnvidia(?:-current)?\.ko(?:\.\w+)?):", re.MULTILINE)
+"""Debian calls it nvidia-current.ko."""
 LIBCUDA = "libcuda.so.1"
 WINDOWS_SYSTEM = r"C:\Windows\System32"
 
@@ -38,7 +41,7 @@ def read_driver(system: System) -> Driver:
     kind = platform.value if isinstance(platform, Known) else Platform.MACOS
     if kind is Platform.MACOS:
         none = not_applicable("CUDA does not exist on this platform")
-        return Driver(driver_release=none, kernel_module=none, device_nodes=none, pci_devices=none, libcuda_copies=none)
+        return all_missing(Driver)(none)
     if kind is Platform.WINDOWS:
         return _windows_driver(system)
     module = _kernel_module(system, kind)
@@ -46,6 +49,7 @@ def read_driver(system: System) -> Driver:
         driver_release=_release_of(module),
         kernel_module=module,
         loaded_modules=_loaded_modules(system),
+        module_file=_module_file(system, kind),
         device_nodes=_device_nodes(system),
         pci_devices=_pci_devices(system),
         libcuda_copies=Known(libcuda_copies(system, loader_for(system)), "loader search, usual folders"),
@@ -74,6 +78,15 @@ def parse_modules(text: str) -> tuple[str, ...]:
     """
     names = (line.split(" ", 1)[0] for line in text.splitlines())
     return tuple(sorted({name for name in names if MODULE_NAMES.match(name)}))
+
+
+def parse_module_file(text: str) -> str:
+    """The nvidia module in a modules.dep, relative to its folder; empty where there is none.
+
+    Samples: `updates/dkms/nvidia.ko.zst:`, `kernel/nvidia-580/nvidia.ko: kernel/drivers/char/ipmi/ipmi_msghandler.ko`
+    """
+    match = MODULE_FILE.search(text)
+    return match[1] if match else ""
 
 
 def parse_profiling_parameter(text: str) -> bool:
@@ -133,6 +146,19 @@ def _release_of(module: Fact[KernelModule]) -> Fact[DriverRelease]:
 def _loaded_modules(system: System) -> Fact[tuple[str, ...]]:
     answer = ask_file(system, MODULES_FILE)
     return answer if isinstance(answer, Missing) else Known(parse_modules(answer.text), MODULES_FILE)
+
+
+def _module_file(system: System, kind: Platform) -> Fact[str]:
+    """The module that modprobe would load; a container without the host's modules cannot tell."""
+    if kind is Platform.WSL or system.uname is None:
+        return not_applicable("no Linux kernel module belongs to this kernel")
+    folder = f"/lib/modules/{system.uname.release}"
+    answer = ask_file(system, f"{folder}/modules.dep")
+    if isinstance(answer, Missing):
+        unseen = answer.reason is MissingReason.NOT_FOUND
+        return not_applicable("the running kernel's modules are not visible here", answer.source) if unseen else answer
+    name = parse_module_file(answer.text)
+    return Known(f"{folder}/{name}", answer.source) if name else not_found("no nvidia module for this kernel", answer.source)
 
 
 def _device_nodes(system: System) -> Fact[tuple[DeviceNode, ...]]:
@@ -201,6 +227,7 @@ def _windows_driver(system: System) -> Driver:
     return Driver(
         kernel_module=none,
         loaded_modules=none,
+        module_file=none,
         device_nodes=none,
         pci_devices=none,
         libcuda_copies=Known(copies, WINDOWS_SYSTEM),

@@ -6,17 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
-from cudadoctor.model.fact import NOT_ASKED, Missing, MissingReason
-from cudadoctor.model.snapshot import ProbeRun, Record
+from cudadoctor.model.fact import Missing, MissingReason
+from cudadoctor.model.snapshot import ProbeRun
 
 if TYPE_CHECKING:
     from cudadoctor.system import System
-
-R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,3 @@ class RunningProbe:
 def start_probes(probes: Sequence[Probe], system: System, context: ProbeContext) -> tuple[RunningProbe, ...]:
     """All probes, running."""
     return tuple(RunningProbe(probe, system, context) for probe in probes)
-
-
-def all_missing(kind: type[R]) -> Callable[[Missing], R]:
-    """What stands for a part of the snapshot of which nothing is known: every fact missing for the one reason."""
-
-    def build(missing: Missing) -> R:
-        return kind(**{field.name: missing for field in structs.fields(kind) if field.default is NOT_ASKED})
-
-    return build

@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
 from cudadoctor.model.proof import ApiError, Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import Gpu, PythonEnvironment, Torch, TorchBuild, TorchDevice
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget, VersionError
+from cudadoctor.probes.all_missing import all_missing
 from cudadoctor.probes.asking import not_applicable, not_found, parsed, short, unsuccessful
 from cudadoctor.probes.nvml import bus_id, parse_line
 from cudadoctor.probes.python_env import ChosenPython, parse_environment, with_torch
@@ -141,8 +144,9 @@ def event_words(event: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def parse_torch(events: Mapping[str, Mapping[str, Any]], unsaid: Missing) -> Fact[Torch]:
-    """What is known of torch; missing where it is not installed or its import fails, crashes or hangs.
+    """What is known of torch; missing only where it is not installed or Python itself does not answer.
 
+    Where its import fails, crashes or hangs, `imports` says so, and what its version file says is known all the same.
     Sample: {"event": "torch_imported", "version": "2.5.1+cu124", "cuda": "12.4", "hip": null, "arch_list": ["sm_50", "sm_90"]}
     """
     if "torch_absent" in events:
@@ -150,28 +154,46 @@ def parse_torch(events: Mapping[str, Mapping[str, Any]], unsaid: Missing) -> Fac
     if "torch_found" not in events:
         return unsaid
     found = events["torch_found"]
-    name = f"torch {found['version']}" if found["version"] else "torch"
-    if "torch_import_error" in events:
-        error = events["torch_import_error"]
-        return Missing(MissingReason.FAILED, f"importing {name}: {error['kind']}: {short(error['message'])}", SOURCE)
-    if "torch_imported" not in events:
-        return Missing(unsaid.reason, unsaid.detail.replace("importing torch", f"importing {name}"), SOURCE)
-    return Known(_torch(events["torch_imported"], events.get("torch_cuda"), found["location"], unsaid), SOURCE)
+    if "torch_imported" in events:
+        return Known(_imported(events["torch_imported"], events.get("torch_cuda"), found["location"], unsaid), SOURCE)
+    failure = _import_error(events["torch_import_error"]) if "torch_import_error" in events else unsaid
+    return Known(_not_imported(found, failure), SOURCE)
 
 
-def _torch(imported: Mapping[str, Any], cuda: Mapping[str, Any] | None, location: str, unsaid: Missing) -> Torch:
+def _import_error(error: Mapping[str, Any]) -> Missing:
+    return Missing(MissingReason.FAILED, f"{error['kind']}: {short(error['message'])}", SOURCE)
+
+
+def _not_imported(found: Mapping[str, Any], failure: Missing) -> Torch:
+    """What the files of a torch say that cannot be imported."""
+    file = f"{found['location']}/version.py"
+    told = found["version"] is not None
+    no_cuda = not_applicable("torch was not built for CUDA", file)
+    known_cuda = parsed(CudaVersion.parse, found["cuda"], file) if found["cuda"] else no_cuda
+    return structs.replace(
+        all_missing(Torch)(failure),
+        torch_version=Known(found["version"], file) if told else failure,
+        build=Known(torch_build(found), file) if told else failure,
+        torch_cuda_version=known_cuda if told else failure,
+        location=Known(found["location"], SOURCE),
+    )
+
+
+def _imported(imported: Mapping[str, Any], cuda: Mapping[str, Any] | None, location: str, unsaid: Missing) -> Torch:
     build = torch_build(imported)
     no_cuda = not_applicable(f"torch was built for {build.value}", SOURCE)
+    for_cuda = build is TorchBuild.CUDA
     return Torch(
+        imports=Known(True, SOURCE),
         torch_version=Known(imported["version"], SOURCE),
         build=Known(build, SOURCE),
         torch_cuda_version=parsed(CudaVersion.parse, imported["cuda"], SOURCE) if imported["cuda"] else no_cuda,
-        arch_list=_targets(imported["arch_list"]) if build is TorchBuild.CUDA else no_cuda,
+        arch_list=_targets(imported["arch_list"]) if for_cuda else no_cuda,
         is_available=_or_missing(cuda, "is_available", unsaid),
         cuda_error=_cuda_error(cuda, unsaid),
         devices=unsaid if cuda is None else Known(tuple(torch_device(device) for device in cuda["devices"]), SOURCE),
-        cudnn_version=_cudnn(cuda, unsaid) if build is TorchBuild.CUDA else no_cuda,
-        nccl_version=_nccl(cuda, unsaid) if build is TorchBuild.CUDA else no_cuda,
+        cudnn_version=_cudnn(cuda, unsaid) if for_cuda else no_cuda,
+        nccl_version=_nccl(cuda, unsaid) if for_cuda else no_cuda,
         cxx11_abi=_or_missing(imported, "cxx11_abi", unsaid),
         mapped_libraries=() if cuda is None else tuple(cuda["libraries"]),
         location=Known(location, SOURCE),

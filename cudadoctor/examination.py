@@ -66,8 +66,8 @@ def examine(
     try:
         driver = workers.submit(ask_driver, dict(system.environ), deadline)
         with say.waiting_for("driver and toolkits"):
-            machine = collection.machine()
             word = driver.result()
+            machine = collection.without("nvidia-smi")
         proofs = _start_proofs(workers, machine, word, deadline) if run_kernels != "nothing" else None
         return _complete(collection, word, proofs, deadline, say, run_kernels)
     finally:

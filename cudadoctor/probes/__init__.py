@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from cudadoctor.model.fact import Known, Missing, MissingReason
+from cudadoctor.model.fact import NOT_ASKED, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import Container, Driver, ErrorSeen, Host, Libraries, ProbeRun, PythonEnvironment, Snapshot, Wsl
 from cudadoctor.probes.all_missing import all_missing
 from cudadoctor.probes.container import read_container
@@ -81,7 +81,7 @@ class ProbeOptions:
     """--python: the interpreter to examine; empty for the active one."""
     timeout_s: float = 6.0
     """For each program that a probe runs, and for all probes together."""
-    nvidia_smi_timeout_s: float = 3.5
+    nvidia_smi_timeout_s: float = 3.0
     torch_child_options: tuple[str, ...] = ()
     """`--no-proofs` where torch is only to be described."""
     variable_names: frozenset[str] = field(default_factory=frozenset)
@@ -106,6 +106,14 @@ class Collection:
             self._texts = list(_machine_texts(parts))
             self._machine = _assemble(parts, tuple(run for _, run in results))
         return self._machine
+
+    def without(self, slow: str) -> Snapshot:
+        """The machine as all probes but one see it, for work that need not wait for that one."""
+        parts = {
+            probe.name: probe.unanswered(NOT_ASKED) if probe.name == slow else probe.result(self._deadline)[0]
+            for probe in self._running
+        }
+        return _assemble(parts, ())
 
     def python(self, deadline: float) -> PythonEnvironment:
         """The examined Python and its torch, as far as known at `deadline` (time.monotonic())."""

@@ -47,6 +47,15 @@ class RunningProbe:
         self._thread = threading.Thread(target=self._run, args=(system, context), name=f"probe {probe.name}", daemon=True)
         self._thread.start()
 
+    @property
+    def name(self) -> str:
+        """The probe's name."""
+        return self._probe.name
+
+    def unanswered(self, missing: Missing) -> Any:
+        """What stands for this probe's part where it is not waited for."""
+        return self._probe.unanswered(missing)
+
     def result(self, deadline: float) -> tuple[Any, ProbeRun]:
         """The part of the snapshot and how the probe went; at `deadline` (time.monotonic()) it is given up."""
         self._thread.join(max(deadline - time.monotonic(), 0))

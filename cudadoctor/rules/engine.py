@@ -164,6 +164,8 @@ def _severity(rule: Rule, problem: Problem) -> Severity:
 
 
 def _finding(rule: Rule, problem: Problem, fired: set[str], fixes: tuple[Fix, ...]) -> Finding:
+    """The finding; a consequence has no fixes of its own, since mending its cause mends it."""
+    root = not any(cause in fired for cause in rule.explained_by)
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -173,9 +175,9 @@ def _finding(rule: Rule, problem: Problem, fired: set[str], fixes: tuple[Fix, ..
         what=problem.what,
         why=problem.why,
         confidence=problem.confidence,
-        root=not any(cause in fired for cause in rule.explained_by),
+        root=root,
         evidence=problem.evidence,
-        fixes=fixes,
+        fixes=fixes if root else (),
         references=problem.references,
     )
 

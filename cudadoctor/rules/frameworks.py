@@ -25,7 +25,13 @@ from cudadoctor.rules.questions import (
     torch_version_text,
 )
 
-SAYS_NO_CODE = ("no-kernel-image", "torch-gpu-cc-not-listed", "torch-gpu-too-old", "torch-cc-range-warning", "torch-supported-archs")
+SAYS_NO_CODE = (
+    "no-kernel-image",
+    "torch-gpu-cc-not-listed",
+    "torch-gpu-too-old",
+    "torch-cc-range-warning",
+    "torch-supported-archs",
+)
 """Kinds of error texts that can mean missing code; the facts decide."""
 
 NO_KERNEL_IMAGE = "no kernel image is available for execution on the device"
@@ -37,6 +43,11 @@ def _torch(case: Case) -> Torch:
     if isinstance(fact, Missing) and fact.reason is MissingReason.NOT_FOUND:
         raise NotApplicableError("torch is not installed in the examined Python")
     return known(fact)
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, without its full stop."""
+    return text.strip().partition("\n")[0].rstrip(". ")
 
 
 def span(targets: Iterable[SmTarget]) -> str:
@@ -229,7 +240,7 @@ def torch_import_fails(case: Case) -> Iterable[Problem]:
         return
     yield Problem(
         subject="torch",
-        what=f"{what} in {maybe(case.snapshot.python.executable) or 'the examined Python'}: {fact.detail}.",
+        what=f"{what} in {maybe(case.snapshot.python.executable) or 'the examined Python'}: {first_line(fact.detail)}.",
         why=why,
         evidence=(
             Evidence(fact="python.torch.imports", value=fact.detail or fact.reason.value, source=fact.source or "torch child"),

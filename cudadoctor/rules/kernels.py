@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cudadoctor.model.fact import maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
+from cudadoctor.model.snapshot import ApiStatus
 from cudadoctor.rules.driver import BREAKS_CUINIT
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
 
@@ -27,7 +29,8 @@ TITLES = {
     ProofLayer.PEER: "copies between GPUs",
     ProofLayer.NCCL: "NCCL",
 }
-WRONG_NUMBERS = "wrong numbers"
+NO_KERNEL = "all"
+"""Stands in the place of a kernel's name where a layer could not run any."""
 
 
 def _by_layer(case: Case) -> dict[tuple[ProofLayer, int | None], list[Proof]]:
@@ -35,6 +38,11 @@ def _by_layer(case: Case) -> dict[tuple[ProofLayer, int | None], list[Proof]]:
     for proof in case.proofs:
         grouped.setdefault((proof.layer, proof.gpu), []).append(proof)
     return grouped
+
+
+def _never_launched(proof: Proof, init: ApiStatus | None) -> bool:
+    """Did cuInit refuse, so that the failure says nothing about this layer?"""
+    return init is not None and init.code != 0 and proof.error is not None and proof.error.code == init.code
 
 
 def _words(proof: Proof) -> str:
@@ -83,8 +91,13 @@ def _problem(case: Case, layer: ProofLayer, gpu: int | None, failed: list[Proof]
 def _failed(case: Case, layers: tuple[ProofLayer, ...]) -> Iterable[Problem]:
     if not any(proof.layer in layers for proof in case.proofs):
         raise NotApplicableError("no kernel was run in this layer")
+    init = maybe(case.snapshot.driver.cu_init)
     for (layer, gpu), proofs in _by_layer(case).items():
-        failed = [proof for proof in proofs if proof.outcome is ProofOutcome.FAILED]
+        failed = [
+            proof
+            for proof in proofs
+            if proof.outcome is ProofOutcome.FAILED and proof.kernel != NO_KERNEL and not _never_launched(proof, init)
+        ]
         if layer in layers and failed:
             yield _problem(case, layer, gpu, failed)
 

@@ -1,0 +1,115 @@
+"""`triage`: diagnose pasted text offline. Nothing that the text names is opened, run or fetched."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
+from cudadoctor.exit_codes import ExitCode
+from cudadoctor.matrices import Matrices
+from cudadoctor.model import codec
+from cudadoctor.model.redact import redact
+from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
+
+MAX_LINE_BYTES = 4 * MAX_PASTE_BYTES
+"""Longest line of a dump of tickets: a paste with every character escaped."""
+
+
+@dataclass(frozen=True)
+class TriageOptions:
+    """What the command line asked for."""
+
+    path: Path
+    output: OutputOptions = field(default_factory=OutputOptions)
+    selection: Selection = field(default_factory=Selection)
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """One line of a dump."""
+
+    id: str
+    text: str
+
+
+def run(options: TriageOptions) -> ExitCode:
+    """Diagnose one pasted text."""
+    try:
+        options.selection.rules()
+        diagnosis = diagnose_text(_read(options.path), Matrices.load(), options.selection)
+        emit(redact(diagnosis.report), options.output)
+    except OSError as error:
+        return _refused(f"cannot read {options.path}: {error.strerror or error}")
+    except (PasteError, SelectionError, OutputError) as error:
+        return _refused(str(error))
+    return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
+
+
+def _refused(message: str) -> ExitCode:
+    print(f"cudadoctor: {message}", file=sys.stderr)
+    return ExitCode.USAGE
+
+
+def diagnose_text(data: bytes | str, matrices: Matrices, selection: Selection | None = None) -> Diagnosis:
+    """The diagnosis of one pasted text; raises PasteError where it is no text or too large."""
+    paste = read_paste(data)
+    return diagnose(paste.snapshot, paste.proofs, matrices, selection=selection, node=paste.node)
+
+
+def _read(path: Path) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read(MAX_PASTE_BYTES + 1)
+    if path.exists() and not path.is_file():
+        raise PasteError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_PASTE_BYTES + 1)
+
+
+def run_dump(options: TriageOptions) -> ExitCode:
+    """Diagnose a dump of tickets, one JSON result a line as it goes; a bad line is reported on standard error and skipped."""
+    matrices, bad, count = Matrices.load(), 0, 0
+    try:
+        options.selection.rules()
+        with _opened(options.path) as stream:
+            for number, line in enumerate(_lines(stream), 1):
+                if not line.strip():
+                    continue
+                count += 1
+                try:
+                    result = _result(line, matrices, options.selection)
+                except (PasteError, codec.DocumentError) as error:
+                    bad += 1
+                    print(f"cudadoctor: line {number} skipped: {error}", file=sys.stderr)
+                    continue
+                sys.stdout.buffer.write(result + b"\n")
+                sys.stdout.buffer.flush()
+    except OSError as error:
+        return _refused(f"cannot read {options.path}: {error.strerror or error}")
+    except SelectionError as error:
+        return _refused(str(error))
+    return ExitCode.USAGE if bad and bad == count else ExitCode.OK
+
+
+def _opened(path: Path) -> BinaryIO:
+    return sys.stdin.buffer if str(path) == "-" else path.open("rb")
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines of bounded length; of a longer one the rest is dropped, so that it is reported as a bad line."""
+    while line := stream.readline(MAX_LINE_BYTES):
+        whole = line
+        while not line.endswith(b"\n") and len(line) == MAX_LINE_BYTES and (line := stream.readline(MAX_LINE_BYTES)):
+            whole = b"{"
+        yield whole
+
+
+def _result(line: bytes, matrices: Matrices, selection: Selection) -> bytes:
+    ticket = codec.from_json(line, Ticket)
+    report: dict[str, Any] = codec.to_builtins(redact(diagnose_text(ticket.text, matrices, selection).report))
+    return msgspec.json.encode({"id": ticket.id, **report})

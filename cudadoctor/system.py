@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from cudadoctor.process import (
@@ -25,7 +25,6 @@ __all__ = [
     "Completed",
     "ProgramNotFoundError",
     "RealSystem",
-    "RootedSystem",
     "RunningProgram",
     "System",
     "Uname",
@@ -33,10 +32,6 @@ __all__ = [
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Longest text file read whole; what lies beyond is cut off (procfs, headers and os-release are far shorter)."""
-MAX_LINKS = 40
-"""Symbolic links followed in one path before it counts as a loop, as in the Linux kernel."""
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of a container image that sets none."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,11 @@ class System(Protocol):
     @property
     def uname(self) -> Uname | None:
         """None for the files of a machine that is not running."""
+        ...
+
+    @property
+    def files_root(self) -> str:
+        """Where the root folder lies on this machine: `/`, or the folder of an unpacked image."""
         ...
 
     def read_text(self, path: str) -> str: ...
@@ -103,6 +103,7 @@ class RealSystem:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)
         self.platform = sys.platform
+        self.files_root = "/"
 
     @property
     def uname(self) -> Uname:
@@ -142,134 +143,13 @@ class RealSystem:
             return False
 
     def which(self, program: str) -> tuple[str, ...]:
-        return tuple(_unique(_programs(self, program)))
+        return programs_on_path(self, program)
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
         return run_program(_located(self, argv), timeout, _english(self.environ if env is None else env))
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
         return RunningProgram(_located(self, argv), _english(self.environ if env is None else env))
-
-
-class RootedSystem:
-    """The files below `root` as if it were the root folder: an unpacked image, or a fake machine in a test.
-
-    Absolute symbolic links stay inside. Programs run only where a `runner` is given; an unpacked image has none. Windows paths
-    (`C:\\Windows`) of a win32 root are looked up below `root/C`.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        environ: Mapping[str, str] | None = None,
-        *,
-        platform: str = "linux",
-        uname: Uname | None = None,
-        runner: RealSystem | None = None,
-    ) -> None:
-        self.root = root
-        self.environ: Mapping[str, str] = {"PATH": DEFAULT_PATH} if environ is None else dict(environ)
-        self.platform = platform
-        self.uname = uname
-        self._runner = runner
-        self._real = RealSystem({})
-
-    def host_path(self, path: str) -> str:
-        """Where the file really lies on this machine, links resolved inside the root; raises OSError for a loop."""
-        return str(self.root) + self._resolve(path, strict=False)
-
-    def read_text(self, path: str) -> str:
-        return self._real.read_text(self.host_path(path))
-
-    def list_folder(self, path: str) -> tuple[str, ...]:
-        return self._real.list_folder(self.host_path(path))
-
-    def exists(self, path: str) -> bool:
-        try:
-            return self._real.exists(self.host_path(path))
-        except OSError:
-            return False
-
-    def is_folder(self, path: str) -> bool:
-        try:
-            return self._real.is_folder(self.host_path(path))
-        except OSError:
-            return False
-
-    def real_path(self, path: str) -> str:
-        resolved = self._resolve(path, strict=True)
-        return resolved if self.platform != "win32" else _windows_path(resolved)
-
-    def mode(self, path: str) -> int:
-        return self._real.mode(self.host_path(path))
-
-    def access(self, path: str, mode: int) -> bool:
-        try:
-            return self._real.access(self.host_path(path), mode)
-        except OSError:
-            return False
-
-    def which(self, program: str) -> tuple[str, ...]:
-        return tuple(_unique(_programs(self, program)))
-
-    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
-        return self._runner_for(argv).run(self._host_argv(argv), timeout, self.environ if env is None else env)
-
-    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
-        return self._runner_for(argv).start(self._host_argv(argv), self.environ if env is None else env)
-
-    def _runner_for(self, argv: Sequence[str]) -> RealSystem:
-        if self._runner is None:
-            raise ProgramNotFoundError(f"cannot run {argv[0]}: programs of an unpacked image are not run")
-        return self._runner
-
-    def _host_argv(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The command line with its program looked up inside the root; one outside (our own Python) stays as it is."""
-        found = self.which(argv[0])
-        return (self.host_path(found[0]) if found else argv[0], *argv[1:])
-
-    def _resolve(self, path: str, *, strict: bool) -> str:
-        """`path` without links, as seen from inside the root."""
-        pending = list(reversed(_posix_parts(path, self.platform)))
-        done: list[str] = []
-        links = 0
-        while pending:
-            part = pending.pop()
-            if part == "..":
-                done = done[:-1]
-                continue
-            here = "/".join(("", *done, part))
-            target = _link_target(str(self.root) + here)
-            if target is None:
-                done.append(part)
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            done = [] if target.startswith("/") else done
-            pending.extend(reversed(_posix_parts(target, self.platform)))
-        resolved = "/".join(("", *done))
-        if strict:
-            os.stat(str(self.root) + resolved)  # noqa: PTH116  # for its error
-        return resolved or "/"
-
-
-def _posix_parts(path: str, platform: str) -> list[str]:
-    if platform == "win32":
-        path = path.replace("\\", "/").replace(":", "", 1)
-    return [part for part in PurePosixPath(path).parts if part != "/"]
-
-
-def _windows_path(resolved: str) -> str:
-    drive, _, rest = resolved.lstrip("/").partition("/")
-    return f"{drive}:\\" + rest.replace("/", "\\")
-
-
-def _link_target(host_path: str) -> str | None:
-    try:
-        return os.readlink(host_path)  # noqa: PTH115  # the text as written
-    except (OSError, ValueError):
-        return None
 
 
 def _read_regular_file(path: str) -> str:
@@ -325,24 +205,15 @@ def _is_path(program: str) -> bool:
     return "/" in program or "\\" in program
 
 
-def _programs(system: System, program: str) -> Iterator[str]:
-    """Every executable file of that name, in the order of the PATH."""
+def programs_on_path(system: System, program: str) -> tuple[str, ...]:
+    """Every executable file of that name, in the order of the PATH, each path once; of a path, that path."""
     windows = system.platform == "win32"
     separator, slash = (";", "\\") if windows else (":", "/")
     names = (program, f"{program}.exe") if windows and "." not in program else (program,)
     if _is_path(program):
-        candidates: list[str] = [program]
+        candidates = [program]
     else:
         folders = [folder for folder in system.environ.get("PATH", "").split(separator) if folder]
         candidates = [folder.rstrip(slash) + slash + name for folder in folders for name in names]
-    for candidate in candidates:
-        if system.access(candidate, os.X_OK) and not system.is_folder(candidate):
-            yield candidate
-
-
-def _unique(paths: Iterator[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    for path in paths:
-        if path not in seen:
-            seen.add(path)
-            yield path
+    found = (path for path in candidates if system.access(path, os.X_OK) and not system.is_folder(path))
+    return tuple(dict.fromkeys(found))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import structs
+
 from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import ApiStatus, ComputeMode, Gpu
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease, VersionError
@@ -50,6 +52,8 @@ FIELDS = (
     "mig.mode.current",
     "compute_cap",
 )
+MIN_TIMEOUT_S = 0.5
+"""Left for the later calls where the first one took nearly all the time."""
 MAX_UNKNOWN_FIELDS = 4
 """Fields that an old nvidia-smi may reject, one at a time, before the CSV is given up."""
 MIB = 1024 * 1024
@@ -99,7 +103,10 @@ def read_nvidia_smi(system: System, timeout: float) -> SmiAnswer:
         status = _status(table) if failure.reason is MissingReason.FAILED and not table.truncated else failure
         return SmiAnswer(status, failure, failure, failure, said)
     driver, cuda = parse_header(table.stdout)
-    gpus = _with_mig_devices(_query(system, program, timeout), _list(system, program, timeout))
+    rest = max(timeout - table.seconds, MIN_TIMEOUT_S)
+    gpus = _query(system, program, rest)
+    if isinstance(gpus, Known):
+        gpus = _with_mig_devices(gpus, _list(system, program, rest))
     complaint = said if isinstance(driver, Missing) else ""
     return SmiAnswer(_status(table), driver, cuda, gpus, complaint)
 
@@ -199,21 +206,12 @@ def _list(system: System, program: str, timeout: float) -> Mapping[int, tuple[st
     return parse_list(completed.stdout)
 
 
-def _with_mig_devices(gpus: Fact[tuple[Gpu, ...]], profiles: Mapping[int, tuple[str, ...]]) -> Fact[tuple[Gpu, ...]]:
-    from msgspec import structs
-
-    if isinstance(gpus, Missing):
-        return gpus
-    merged = tuple(
+def _with_mig_devices(gpus: Known[tuple[Gpu, ...]], profiles: Mapping[int, tuple[str, ...]]) -> Known[tuple[Gpu, ...]]:
+    merged = (
         structs.replace(gpu, mig_devices=Known(profiles[gpu.index], SOURCE)) if profiles.get(gpu.index) else gpu
         for gpu in gpus.value
     )
-    return replace_value(gpus, merged)
-
-
-def replace_value(fact: Known[T], value: T) -> Known[T]:
-    """The same fact with another value."""
-    return Known(value, fact.source, fact.line, fact.others)
+    return Known(tuple(merged), gpus.source)
 
 
 def _gpu(row: tuple[str, ...], fields: tuple[str, ...]) -> Gpu:

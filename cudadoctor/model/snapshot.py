@@ -126,6 +126,8 @@ class Driver(Record, frozen=True):
     kernel_module: Fact[KernelModule] = NOT_ASKED
     loaded_modules: Fact[tuple[str, ...]] = NOT_ASKED
     """Names of loaded GPU-related kernel modules: nvidia, nvidia_uvm, nouveau, nvidia_drm, amdgpu ..."""
+    module_file: Fact[str] = NOT_ASKED
+    """Path of the nvidia module that is built for the running kernel (modules.dep); not_found where there is none."""
     nvml: Fact[ApiStatus] = NOT_ASKED
     """What nvmlInit answered."""
     nvidia_smi: Fact[ApiStatus] = NOT_ASKED

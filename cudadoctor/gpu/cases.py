@@ -58,9 +58,11 @@ ATTENTION_CHECKED = (
     AttentionShape(4, 2, 197, 197, (197, 61), 1, 0.5),
     AttentionShape(2, 1, 130, 97, (97, 0), 1, 30.0),
     AttentionShape(2, 2, 65, 211, (190,), 0, 0.125),
+    AttentionShape(1, 1, 33, 130, (130,), 1, 1.0),
 )
-"""Causal with padding and grouped heads; queries without any key and scores in the hundreds; full with padding."""
-ATTENTION_TIMED = tuple(AttentionShape(32, 32, length, length, (length,), 0, 0.125) for length in (256, 512, 1024))
+"""Causal with padding and grouped heads; queries without any key and scores in the hundreds; full with padding; the last queries
+of a longer text (decoding)."""
+ATTENTION_TIMED = tuple(AttentionShape(16, 16, length, length, (length,), 0, 0.125) for length in (256, 512, 1024))
 
 
 def cdiv(a: int, b: int) -> int:

@@ -53,18 +53,18 @@ class Child:
 
     def __init__(self, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         """Start `argv` with exactly `env`; raises ChildError."""
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the child
+        self._stderr = _scratch_file()
         try:
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._stderr,
+                stderr=self._stderr or subprocess.DEVNULL,
                 env=dict(env),
                 start_new_session=True,
             )
         except OSError as error:
-            self._stderr.close()
+            self._close_stderr()
             raise ChildError(ChildFailure.NOT_STARTED, f"could not be started: {error}") from error
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -116,7 +116,9 @@ class Child:
         return f"ended with exit code {code}" + (f": {last}" if last else "")
 
     def stderr_tail(self) -> str:
-        """The end of what the child wrote to stderr."""
+        """The end of what the child wrote to stderr; empty where no temporary file can be made to keep it."""
+        if self._stderr is None:
+            return ""
         self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, self._stderr.tell() - STDERR_TAIL_CHARS))
         return self._stderr.read().decode("utf-8", "replace")
@@ -141,13 +143,25 @@ class Child:
             self._reader.join(KILL_WAIT_S)
             if self._process.stdout is not None:
                 self._process.stdout.close()
-        self._stderr.close()
+        self._close_stderr()
+
+    def _close_stderr(self) -> None:
+        if self._stderr is not None:
+            self._stderr.close()
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _scratch_file() -> IO[bytes] | None:
+    """A file for stderr, or None on a machine without space or a folder for one."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return None
 
 
 def _signal_name(number: int) -> str:

@@ -24,7 +24,10 @@ NVCC_VARIABLES = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPAT
 """What in the environment changes nvcc's output or its choice of host compiler."""
 HOST_COMPILERS = ("g++", "gcc", "clang++", "cl")
 STANDARD = "-std=c++17"
-"""C++17 needs CUDA 11; kernels use nothing newer."""
+OLDEST_TOOLKIT = CudaVersion.of(11, 0)
+"""The first whose compilers know C++17 (CUDA 11.0 release notes)."""
+NVCC_REFUSALS = ("Unsupported gpu architecture", "is not defined for option 'std'")
+"""What nvcc says where it is too old for the GPU or for C++17: nothing is wrong with it."""
 MAX_MESSAGE_CHARS = 400
 
 
@@ -86,6 +89,8 @@ class NvrtcCompiler:
             answer = self._ask({"do": "load", "library": self.library}, timeout_s)
             self._kind = answer["kind"]
             self.toolkit_version = CudaVersion.of(*answer["version"])
+            if self.toolkit_version < OLDEST_TOOLKIT:
+                raise CompilerUnavailableError(f"NVRTC {self.toolkit_version} does not know C++17; {OLDEST_TOOLKIT} and newer do")
             numbers = answer["architectures"]
             if numbers is not None:
                 self.targets = tuple(ComputeCapability.from_number(number).sm for number in numbers)
@@ -134,6 +139,8 @@ class NvrtcCompiler:
             raise CompilerUnavailableError(f"{self.library} cannot be used: {answer['load_error']}")
         if "write_error" in answer:
             raise CompilerStuckError(f"the compiled kernel cannot be written: {answer['write_error']}")
+        if "error" in answer and "'--gpu-architecture'" in answer["error"]["message"]:
+            raise CompilerUnavailableError(f"NVRTC {self.toolkit_version} does not know the target: {request['options']}")
         if "error" in answer:
             result = msgspec.convert(answer["error"], ApiError)
             raise CompileError(f"{result.name}: {telling_line(result.message.partition(chr(10))[2])}", result.message, result)
@@ -185,6 +192,8 @@ class NvccCompiler:
             raise CompileError(f"nvcc died of {completed.signal_name}", completed.stderr)
         if completed.exit_code:
             log = f"{completed.stdout}{completed.stderr}"
+            if any(refusal in log for refusal in NVCC_REFUSALS):
+                raise CompilerUnavailableError(f"nvcc is too old for it: {telling_line(log)}")
             raise CompileError(f"nvcc ended with exit code {completed.exit_code}: {telling_line(log)}", log)
         return completed
 

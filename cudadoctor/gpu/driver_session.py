@@ -76,6 +76,11 @@ class DriverSession:
             self.close()
             raise
 
+    def kill(self) -> None:
+        """End the child at once, whatever another thread is asking it; that thread gets a ChildError."""
+        if self._child is not None:
+            self._child.kill()
+
     def close(self) -> None:
         """End the child."""
         if self._child is not None:

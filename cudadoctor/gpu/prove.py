@@ -140,13 +140,18 @@ def _run(request: ProofRequest, sources: tuple[CodeSource, ...], deadline: float
     exclusive = {device.index: threading.Lock() for device in request.driver.devices if device.compute_mode == EXCLUSIVE_PROCESS}
     compilations = ThreadPoolExecutor(MAX_COMPILATIONS, "compile")
     tracks = ThreadPoolExecutor(MAX_TRACKS, "prove")
+    all_tracks = [
+        Track(request, source, device, deadline, compilations, exclusive.get(device.index))
+        for source in sources
+        for device in request.driver.devices
+    ]
     try:
-        running = [
-            tracks.submit(Track(request, source, device, deadline, compilations, exclusive.get(device.index)).run)
-            for source in sources
-            for device in request.driver.devices
-        ]
+        running = [tracks.submit(track.run) for track in all_tracks]
         return [proof for future in running for proof in future.result()]
+    except BaseException:  # Ctrl-C above all: nobody waits for the GPU any longer
+        for track in all_tracks:
+            track.abandon()
+        raise
     finally:
         compilations.shutdown(wait=False, cancel_futures=True)
         tracks.shutdown(wait=True, cancel_futures=True)
@@ -168,6 +173,13 @@ class Track:
         self._deadline, self._compilations = deadline, compilations
         self._turn = exclusive or threading.Lock()
         self._given_up: str | None = None
+        env = {**request.env, **source.variables}
+        self._session = DriverSession(env, request.libcuda)
+
+    def abandon(self) -> None:
+        """Kill the driver child and start nothing more."""
+        self._given_up = "interrupted"
+        self._session.kill()
 
     def run(self) -> list[Proof]:
         """One proof for each kernel."""
@@ -176,16 +188,15 @@ class Track:
         if capability is None:
             return [record.ended(ProofOutcome.UNKNOWN, "the driver does not tell the compute capability") for record in records]
         codes = [self._compilations.submit(self._code, kernel, capability) for kernel in self._request.kernels]
-        env = {**self._request.env, **self._source.variables}
         if not self._turn.acquire(timeout=max(self._left(), 0.0)):
             return [
                 record.ended(ProofOutcome.UNKNOWN, "the GPU allows one process, and others took all the time")
                 for record in records
             ]
         try:
-            with DriverSession(env, self._request.libcuda) as session:
+            with self._session:
                 jobs = zip(records, self._request.kernels, codes, strict=True)
-                return [self._prove(session, record, kernel, code) for record, kernel, code in jobs]
+                return [self._prove(record, kernel, code) for record, kernel, code in jobs]
         finally:
             self._turn.release()
 
@@ -200,7 +211,7 @@ class Track:
         """Seconds until the deadline."""
         return self._deadline - monotonic()
 
-    def _prove(self, session: DriverSession, record: ProofRecord, kernel: KernelSpec, code: Future[Compiled]) -> Proof:
+    def _prove(self, record: ProofRecord, kernel: KernelSpec, code: Future[Compiled]) -> Proof:
         if self._given_up is not None:
             return record.ended(ProofOutcome.UNKNOWN, f"not tried: {self._given_up}")
         try:
@@ -213,15 +224,15 @@ class Track:
             return record.ended(ProofOutcome.UNKNOWN, str(error))
         except FutureTimeoutError:
             return record.ended(ProofOutcome.UNKNOWN, "the time was over before the kernel was compiled")
-        return self._launch(session, record.compiled(str(compiled.target), compiled.compile_s), kernel, compiled)
+        return self._launch(record.compiled(str(compiled.target), compiled.compile_s), kernel, compiled)
 
-    def _launch(self, session: DriverSession, record: ProofRecord, kernel: KernelSpec, compiled: Compiled) -> Proof:
+    def _launch(self, record: ProofRecord, kernel: KernelSpec, compiled: Compiled) -> Proof:
         limit = min(PROOF_LIMIT_S, self._left())
         if limit <= 0:
             return record.ended(ProofOutcome.UNKNOWN, "the time was over before it could be launched")
         try:
             seed = secrets.randbits(31)
-            answer = session.prove(compiled.path, kernel.request(), self._device.index, seed, limit)
+            answer = self._session.prove(compiled.path, kernel.request(), self._device.index, seed, limit)
         except ChildError as error:
             because = f"the process that ran it {error}"
             if error.failure is ChildFailure.CRASHED:

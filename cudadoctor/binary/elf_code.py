@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.elf import SHF_COMPRESSED, SHF_EXECINSTR, SectionType, SegmentType, read_segments
-from cudadoctor.binary.source import BinaryError, read_exact
+from cudadoctor.binary.source import BinaryError
 from cudadoctor.binary.sweep import sweep, walk
+from cudadoctor.binary.wrapper import REGISTERED_SECTION, RELOCATABLE_SECTION, WRAPPER_SECTION, device_linked_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,15 +19,10 @@ if TYPE_CHECKING:
     from cudadoctor.binary.elf import ElfHeader, Section
     from cudadoctor.binary.source import ByteSource
 
-REGISTERED_SECTION, RELOCATABLE_SECTION, WRAPPER_SECTION = ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment"
 _PLACES = {REGISTERED_SECTION: Place.REGISTERED, RELOCATABLE_SECTION: Place.RELOCATABLE}
 SMALL_SWEEP = 1 << 25
 """Bytes of data sections that are searched in a file without any sign of CUDA; with a sign there is no limit."""
 
-_WRAPPER_SIZE = 24
-_WRAPPER_MAGIC = 0x466243B1
-_WRAPPER_DEVICE_LINKED = 2
-_MAX_WRAPPERS = 1 << 16
 _NO_CODE_INSIDE = re.compile(
     r"\.(data\.rel\.ro|debug|eh_frame|gcc_except_table|rel\b|rela\b|rel\.|rela\.|dyn|sym|str|shstr|gnu\.|comment|note|hash"
     r"|init|fini|got|plt|text|stab)"
@@ -40,7 +36,7 @@ def elf_modules(source: ByteSource, header: ElfHeader, sections: tuple[Section, 
             if segment.type == SegmentType.LOAD:
                 yield from sweep(source, segment.offset, min(segment.offset + segment.file_size, source.size), "")
         return
-    linked = _device_linked_offsets(source, sections)
+    linked = device_linked_offsets(source, sections)
     for section in sorted(_searched(sections), key=lambda section: section.offset):
         for module in _section_modules(source, section):
             yield replace(module, device_linked=True) if module.offset in linked else module
@@ -72,35 +68,6 @@ def registered_modules(source: ByteSource, sections: tuple[Section, ...]) -> Ite
 def has_cuda_sections(sections: tuple[Section, ...]) -> bool:
     """True where the CUDA compiler has left a section of its own."""
     return any(section.name.startswith((REGISTERED_SECTION, "__nv_", ".nvFat")) for section in sections)
-
-
-def _device_linked_offsets(source: ByteSource, sections: tuple[Section, ...]) -> frozenset[int]:
-    """File offsets of the containers whose wrapper has version 2.
-
-    nvcc makes such a wrapper, with an empty list of inputs, even where nothing is relocatable, so it counts only in a file with
-    relocatable code.
-    """
-    if not any(section.name == RELOCATABLE_SECTION for section in sections):
-        return frozenset()
-    return frozenset(_device_linked(source, sections))
-
-
-def _device_linked(source: ByteSource, sections: tuple[Section, ...]) -> Iterator[int]:
-    for section in sections:
-        if section.name != WRAPPER_SECTION or section.type == SectionType.NOBITS:
-            continue
-        count = min(section.size // _WRAPPER_SIZE, _MAX_WRAPPERS)
-        raw = read_exact(source, section.offset, count * _WRAPPER_SIZE)
-        for at in range(0, len(raw), _WRAPPER_SIZE):
-            magic, version = int.from_bytes(raw[at : at + 4], "little"), int.from_bytes(raw[at + 4 : at + 8], "little")
-            if (magic, version) == (_WRAPPER_MAGIC, _WRAPPER_DEVICE_LINKED):
-                yield from _file_offset(sections, int.from_bytes(raw[at + 8 : at + 16], "little"))
-
-
-def _file_offset(sections: tuple[Section, ...], address: int) -> Iterator[int]:
-    for section in sections:
-        if section.name == REGISTERED_SECTION and section.address <= address < section.address + section.size:
-            yield section.offset + address - section.address
 
 
 def _may_hold_code(section: Section) -> bool:

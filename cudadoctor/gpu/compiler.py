@@ -28,6 +28,8 @@ OLDEST_TOOLKIT = CudaVersion.of(11, 0)
 """The first whose compilers know C++17 (CUDA 11.0 release notes)."""
 NVCC_REFUSALS = ("Unsupported gpu architecture", "is not defined for option 'std'")
 """What nvcc says where it is too old for the GPU or for C++17: nothing is wrong with it."""
+NVRTC_REFUSAL = "invalid value for --gpu-architecture"
+"""What NVRTC says of a target that it does not know."""
 MAX_MESSAGE_CHARS = 400
 
 
@@ -139,7 +141,7 @@ class NvrtcCompiler:
             raise CompilerUnavailableError(f"{self.library} cannot be used: {answer['load_error']}")
         if "write_error" in answer:
             raise CompilerStuckError(f"the compiled kernel cannot be written: {answer['write_error']}")
-        if "error" in answer and "'--gpu-architecture'" in answer["error"]["message"]:
+        if "error" in answer and NVRTC_REFUSAL in answer["error"]["message"]:
             raise CompilerUnavailableError(f"NVRTC {self.toolkit_version} does not know the target: {request['options']}")
         if "error" in answer:
             result = msgspec.convert(answer["error"], ApiError)

@@ -130,10 +130,11 @@ GCC_TOO_NEW = """In file included from <built-in>:1:
     [
         (f"cat >&2 <<'END'\n{GCC_TOO_NEW}\nEND\nexit 1", CompileError, "exit code 1: .*unsupported GNU version"),
         (
-            "echo \"nvcc fatal   : Unsupported gpu architecture 'compute_90'\" >&2; exit 1",
-            CompileError,
-            "Unsupported gpu architecture",
+            "echo \"Unsupported gpu architecture 'compute_90'\" >&2; exit 1",
+            CompilerUnavailableError,
+            "too old for it: .*compute_90",
         ),
+        ("echo \"Value 'c++17' is not defined for option 'std'\" >&2; exit 1", CompilerUnavailableError, "too old"),
         ("exit 2", CompileError, "exit code 2: no output"),
         ("kill -SEGV $$", CompileError, "died of SIGSEGV"),
         ("sleep 60", CompilerStuckError, "did not end within"),

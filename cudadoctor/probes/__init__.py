@@ -18,7 +18,7 @@ from cudadoctor.probes.environment import read_environment
 from cudadoctor.probes.host import read_host
 from cudadoctor.probes.host_compiler import read_host_compilers
 from cudadoctor.probes.libraries import read_libraries
-from cudadoctor.probes.merging import description_words, merge_driver, merge_driver_description, merge_gpus
+from cudadoctor.probes.merging import merge_driver, merge_driver_description, merge_gpus
 from cudadoctor.probes.nvidia_smi import SmiAnswer, read_nvidia_smi
 from cudadoctor.probes.nvml import NvmlAnswer, read_nvml
 from cudadoctor.probes.python_env import ChosenPython, choose_python, site_folders
@@ -38,7 +38,6 @@ __all__ = [
     "TorchChild",
     "choose_python",
     "collect",
-    "description_words",
     "merge_driver_description",
     "recognised",
     "start_collection",
@@ -127,7 +126,6 @@ class Collection:
         texts = list(self._texts)
         if as_user is not None:
             snapshot = merge_driver_description(snapshot, as_user, all_devices)
-            texts.append((description_words(as_user), "driver library"))
         started = time.monotonic()
         python = self.python(deadline)
         run = ProbeRun(probe="python", seconds=time.monotonic() - started, outcome=_python_outcome(python))

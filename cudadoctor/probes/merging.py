@@ -102,13 +102,6 @@ def merge_driver_description(
     return structs.replace(snapshot, driver=driver, gpus=_with_devices(snapshot.gpus, everything))
 
 
-def description_words(description: DriverDescription) -> str:
-    """The error texts of the driver library, for the table of known errors."""
-    init = description.init
-    refused = f"{init.name}: {init.message}" if init is not None and init.code != 0 else ""
-    return "\n".join(filter(None, (description.load_error, description.missing_symbol, refused, description.failure_text)))
-
-
 def _with_failures(nodes: Fact[tuple[DeviceNode, ...]], unusable: Sequence[DeviceNode]) -> Fact[tuple[DeviceNode, ...]]:
     """The nodes, those marked that could not be opened although their permissions allow it."""
     if isinstance(nodes, Missing):

@@ -35,8 +35,6 @@ CUDA_ERROR_UNKNOWN = 999
 NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
 """Numbers of the CUDA driver API (cuda.h) and NVML (nvml.h); matrices/cuda_errors.toml has all of them with sources."""
 
-OWN_CHILD = "driver library"
-"""Source of what our own driver child says: whether libcuda is missing there is a fact of its own (`driver.cu_init`)."""
 FLOOR_OF_MAJOR = "minor-version compatibility needs the floor of the CUDA major and does not cross majors"
 COMPATIBILITY_GUIDE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 
@@ -328,7 +326,7 @@ def libcuda_missing(case: Case) -> Iterable[Problem]:
     Sources: matrices/sonames.toml; CUDA Compatibility guide (the parts of the driver).
     """
     driver = case.snapshot.driver
-    texts = tuple(text for text in seen(case, "libcuda-load-failed") if text.source != OWN_CHILD)
+    texts = seen(case, "libcuda-load-failed")
     if driver_works(case.snapshot):
         return
     copies = driver.libcuda_copies

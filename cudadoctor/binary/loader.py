@@ -198,6 +198,8 @@ class LoaderView:
         return self._verdicts[real_path]
 
     def _inspect(self, here: str) -> str:
+        if os.path.islink(here):  # noqa: PTH114 - text path; a real path is a link only where links go in circles
+            return "symbolic links that go in circles"
         if not os.access(here, os.R_OK):
             return _UNREADABLE
         try:
@@ -248,6 +250,8 @@ class LoaderView:
             real = self.root.real_path(absolute)
             if real is not None:
                 yield LibraryCopy(absolute, real, via, owner)
+            elif self.root.is_circle(absolute):
+                yield LibraryCopy(absolute, absolute, via, owner)
 
     def _is_folder(self, path: str) -> bool:
         if path not in self._folders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 from dataclasses import dataclass
@@ -45,6 +46,18 @@ class RootFolder:
                 current = "/"
             pending += [piece for piece in reversed(target.split("/")) if piece not in {"", "."}]
         return current if os.path.lexists(self.here(current)) else None
+
+    def is_circle(self, path: str) -> bool:
+        """True where the links of an existing path never end; told only for this machine's own root folder."""
+        if self.folder != "/":
+            return False
+        try:
+            os.stat(path)  # noqa: PTH116 - text paths of another root
+        except OSError as error:
+            return error.errno == errno.ELOOP
+        except ValueError:
+            return False
+        return False
 
     def here(self, path: str) -> str:
         """The path on this machine of a path of the image that has no links left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cudadoctor.readers.reader import Reader, Values, first_version, present, truth
+from cudadoctor.readers.reader import Reader, Values, blocks, first_version, present, truth
 from cudadoctor.readers.text import PlainText
 
 LABELS = (
@@ -28,11 +28,9 @@ _BANNER = re.compile(r"={10,80}\n\s{0,40}(?:System Info|PyTorch Info|Python Envi
 
 def sections(body: str) -> dict[str, str]:
     """The text after each label, up to the next label; of a label that comes twice the first counts."""
-    matches = list(_LABEL.finditer(body))
-    ends = [match.start() for match in matches[1:]] + [len(body)]
     found: dict[str, str] = {}
-    for match, end in zip(matches, ends, strict=True):
-        found.setdefault(match["label"], body[match.end() : end])
+    for match, rest in blocks(list(_LABEL.finditer(body)), body):
+        found.setdefault(match["label"], rest)
     return found
 
 

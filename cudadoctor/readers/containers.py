@@ -10,7 +10,9 @@ from cudadoctor.readers.text import PlainText
 _CLI_MESSAGE = re.compile(r"nvidia-container-cli(?:\.real)?:\s{1,4}(?P<message>[a-z][^\n\\]{3,300})")
 _SELECT = re.compile(r"could not select device driver \"?(?P<driver>[\w.-]{0,40})\"? with capabilities")
 _OLD_DOCKER = re.compile(r"unsupported CUDA version: driver (?P<driver>\d{1,3}\.\d{1,3}) < image (?P<image>\d{1,3}\.\d{1,3})")
-_CONDITION = re.compile(r"unsatisfied\s{1,4}condition:\s{1,4}(?P<condition>cuda\s?>=\s?(?P<cuda>\d{1,3}\.\d{1,3})|[\w.<>=,]{1,60})(?:\s{1,4}\(cuda=(?P<have>\d{1,3}\.\d{1,3})\))?")
+_CONDITION = re.compile(
+    r"unsatisfied\s{1,4}condition:\s{1,4}(?P<condition>cuda\s?>=\s?(?P<cuda>\d{1,3}\.\d{1,3})|[\w.<>=,]{1,60})(?:\s{1,4}\(cuda=(?P<have>\d{1,3}\.\d{1,3})\))?"
+)
 _LIBRARY = re.compile(r"load library failed: (?P<library>lib[\w.+-]{2,60})")
 _MODE = re.compile(r"Auto-detected mode as '(\w{2,12})'")
 _REQUIRE = re.compile(r"--require=(?P<require>.{4,2000}?)(?= --(?:pid|ldconfig|device|compute|utility)| /|\\\\)")
@@ -75,11 +77,20 @@ def _details(joined: str) -> Values:
     return values
 
 
-_HEADER = re.compile(r"^\s{0,8}(?P<label>NVRM version|CUDA version|Device Index|Device Minor|Model|Brand|GPU UUID|Bus Location|Architecture):\s{1,12}(?P<value>[^\n]{1,100})$")
+_HEADER = re.compile(
+    r"^\s{0,8}(?P<label>NVRM version|CUDA version|Device Index|Device Minor|Model|Brand|GPU UUID|Bus Location|Architecture):\s{1,12}(?P<value>[^\n]{1,100})$"
+)
 _VERSION = re.compile(r"initializing library context \(version=([\w.-]{1,20})")
 _ROOT = re.compile(r"using root (\S{1,200})")
 _LDCACHE = re.compile(r"using ldcache (\S{1,200})")
-_GPU_FIELDS = {"Device Minor": "minor", "Model": "name", "Brand": "brand", "GPU UUID": "uuid", "Bus Location": "bus_id", "Architecture": "arch"}
+_GPU_FIELDS = {
+    "Device Minor": "minor",
+    "Model": "name",
+    "Brand": "brand",
+    "GPU UUID": "uuid",
+    "Bus Location": "bus_id",
+    "Architecture": "arch",
+}
 
 
 def read_cli_info(text: PlainText) -> Values | None:
@@ -129,7 +140,10 @@ _CDI_FILES = re.compile(r"((?:/etc/cdi|/(?:var/)?run/cdi)/[\w.-]{1,80}\.(?:ya?ml
 def read_container_use(text: PlainText) -> Values | None:
     """Containers started in the text and with which GPU access, base images of a Dockerfile, settings of the toolkit."""
     body = text.body
-    runs = [{"arguments": m["arguments"].strip(), "gpu_access": bool(_GPU_FLAG.search(m["arguments"]))} for m in _DOCKER_RUN.finditer(body)]
+    runs = [
+        {"arguments": m["arguments"].strip(), "gpu_access": bool(_GPU_FLAG.search(m["arguments"]))}
+        for m in _DOCKER_RUN.finditer(body)
+    ]
     values: Values = {}
     if runs:
         values["runs"] = runs
@@ -144,6 +158,8 @@ def read_container_use(text: PlainText) -> Values | None:
     return values or None
 
 
-CONTAINER_ERRORS = Reader("container_errors", ("device driver", "nvidia-container-cli", "unsatisfied", "unsupported CUDA version"), read_container_error)
+CONTAINER_ERRORS = Reader(
+    "container_errors", ("device driver", "nvidia-container-cli", "unsatisfied", "unsupported CUDA version"), read_container_error
+)
 CONTAINER_CLI_INFO = Reader("container_cli_info", ("NVRM version", "library context"), read_cli_info)
 CONTAINER_USE = Reader("container_use", ("docker", "podman", "FROM ", "no-cgroups", "/cdi", "nerdctl"), read_container_use)

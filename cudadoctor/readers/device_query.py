@@ -14,7 +14,9 @@ _MEMORY = re.compile(r"Total amount of global memory:\s{1,60}(\d{1,9}) MBytes")
 _SMS = re.compile(r"\(\s{0,4}(\d{1,4})\) Multiprocessors")
 _INTEGRATED = re.compile(r"Integrated GPU sharing Host Memory:\s{1,60}(Yes|No)")
 _ECC = re.compile(r"Device has ECC support:\s{1,60}(\w{1,12})")
-_SUMMARY = re.compile(r"CUDA Driver Version = (\d{1,3}\.\d{1,3}), CUDA Runtime Version = (\d{1,3}\.\d{1,3})(?:, NumDevs = (\d{1,3}))?")
+_SUMMARY = re.compile(
+    r"CUDA Driver Version = (\d{1,3}\.\d{1,3}), CUDA Runtime Version = (\d{1,3}\.\d{1,3})(?:, NumDevs = (\d{1,3}))?"
+)
 _COUNT = re.compile(r"Detected (\d{1,3}) CUDA Capable device")
 _FAILED = re.compile(r"cudaGetDeviceCount returned (\d{1,4})\s{1,8}->\s{0,4}([^\n]{1,120})")
 _RESULT = re.compile(r"Result = (PASS|FAIL)")
@@ -106,5 +108,9 @@ def _bandwidth_test(body: str) -> Values:
     }
 
 
-DEVICE_QUERY = Reader("device_query", ("CUDA Capable device", "cudaGetDeviceCount returned", "CUDA Capability Major", "NumDevs", "Device 0: \""), read_device_query)
+DEVICE_QUERY = Reader(
+    "device_query",
+    ("CUDA Capable device", "cudaGetDeviceCount returned", "CUDA Capability Major", "NumDevs", 'Device 0: "'),
+    read_device_query,
+)
 BANDWIDTH_TEST = Reader("bandwidth_test", ("nvbandwidth", "CUDA Bandwidth Test", "CUDA Runtime Version"), read_bandwidth)

@@ -12,9 +12,17 @@ _ASSIGNMENT = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80}(?:\(x86\))?) ?= ?(?P<quote>[\"']?)(?P<value>[^\n]{0,4000}?)(?P=quote)(?P<rest>\s{1,12}#[^\n]{0,200})?\s{0,8}$"
 )
 _ENV_SPACE = re.compile(r"^\s{0,16}ENV (?P<name>[A-Z_][A-Z0-9_]{0,80}) (?P<value>[^=\n]{1,2000})$")
-_PREFIXED = re.compile(r"(?:^|[$#>] |\s-e |\s--env )(?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<quote>[\"']?)(?P<value>[^\s\"']{0,400})(?P=quote)(?=\s|$)")
-_ECHO = re.compile(r"\becho\s{1,4}[\"']?(?:\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80})\}?|%(?P<windows>[A-Za-z_][A-Za-z0-9_]{0,80})%)[\"']?\s{0,4}$")
-_PYTHON = re.compile(r"os\.environ\[[\"'](?P<name>[A-Z][A-Z0-9_]{2,60})[\"']\]\s{0,4}=\s{0,4}[\"'](?P<value>[^\"'\n]{0,400})[\"']")
+_PREFIXED = re.compile(
+    r"(?:^|[$#>] |\s-e |\s--env )(?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<quote>[\"']?)(?P<value>[^\s\"']{0,400})(?P=quote)(?=\s|$)"
+)
+_ECHO = re.compile(
+    r"\becho\s{1,4}[\"']?(?:\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80})\}?|%(?P<windows>[A-Za-z_][A-Za-z0-9_]{0,80})%)[\"']?\s{0,4}$"
+)
+_PYTHON = re.compile(
+    r"os\.environ\[[\"'](?P<name>[A-Z][A-Z0-9_]{2,60})[\"']\]\s{0,4}=\s{0,4}[\"'](?P<value>[^\"'\n]{0,400})[\"']"
+)
+_TYPED = re.compile(r"^\s{0,16}[$#%] \w{1,80}=[\"']?[^\s\"']{0,400}[\"']?\s{1,8}\S")
+"""A variable set for one command only: its value ends before the command."""
 _SUMMARY_NVCC = re.compile(r"^\s{0,8}nvcc: (\d{1,3}\.\d{1,3}(?:\.\d{1,4})?)\s{0,8}$", re.MULTILINE)
 _INTERESTING = re.compile(
     r"CUDA|NVIDIA|^NV_|NVARCH|NVCC|CUDNN|NCCL|TORCH|TRITON|XLA|TF_|JAX|LD_LIBRARY_PATH|LIBRARY_PATH|^PATH$|CONDA|VIRTUAL_ENV|^CC$|^CXX$|HIP_|ROCM|HSA_|"
@@ -35,7 +43,9 @@ def read_environment_variables(text: PlainText) -> Values | None:
     values: Values = {"vars": variables}
     if any(re.match(r"[A-Za-z]:[\\/]", value) for value in variables.values()):
         values["platform"] = "windows"
-    if nvcc := _SUMMARY_NVCC.search(text.body):
+    if nvcc := _TYPED = re.compile(r"^\s{0,16}[$#%] \w{1,80}=[\"']?[^\s\"']{0,400}[\"']?\s{1,8}\S")
+"""A variable set for one command only: its value ends before the command."""
+_SUMMARY_NVCC.search(text.body):
         values["nvcc_version"] = nvcc[1]
     return values
 
@@ -45,9 +55,9 @@ def _of_line(line: str) -> dict[str, str]:
         match = _ENV_SPACE.match(line)
         return {match["name"]: match["value"].strip()} if match and _INTERESTING.search(match["name"]) else {}
     found: dict[str, str] = {}
-    if match := _ASSIGNMENT.match(line):
-        if _INTERESTING.search(match["name"]) and not match["value"].startswith("="):
-            found[match["name"]] = match["value"].strip()
+    match = _ASSIGNMENT.match(line)
+    if match and not _TYPED.match(line) and _INTERESTING.search(match["name"]) and not match["value"].startswith("="):
+        found[match["name"]] = match["value"].strip()
     if not found:
         found = {m["name"]: m["value"] for m in _PREFIXED.finditer(line) if _INTERESTING.search(m["name"])}
     if python := _PYTHON.search(line):

@@ -8,8 +8,12 @@ from cudadoctor.readers.reader import Reader, Values, first_version, from_intege
 from cudadoctor.readers.text import PlainText
 
 _SGLANG_GPUS = re.compile(r"^\s{0,16}GPU (?P<indices>\d{1,3}(?:,\d{1,3}){0,64}): (?P<name>[^\n]{2,100})$", re.MULTILINE)
-_SGLANG_CC = re.compile(r"^\s{0,16}GPU (?P<indices>\d{1,3}(?:,\d{1,3}){0,64}) Compute Capability: (?P<cc>[\d., ]{1,60})$", re.MULTILINE)
-_SGLANG_PACKAGE = re.compile(r"^\s{0,16}(?P<name>[A-Za-z][\w.-]{0,60}): (?P<version>\d[\w.+!-]{0,60}|Module Not Found)\s{0,8}$", re.MULTILINE)
+_SGLANG_CC = re.compile(
+    r"^\s{0,16}GPU (?P<indices>\d{1,3}(?:,\d{1,3}){0,64}) Compute Capability: (?P<cc>[\d., ]{1,60})$", re.MULTILINE
+)
+_SGLANG_PACKAGE = re.compile(
+    r"^\s{0,16}(?P<name>[A-Za-z][\w.-]{0,60}): (?P<version>\d[\w.+!-]{0,60}|Module Not Found)\s{0,8}$", re.MULTILINE
+)
 
 
 def _after(body: str, label: str) -> str | None:
@@ -121,7 +125,9 @@ def _setting(value: str) -> object:
     return integer(value) if value.isdigit() else value
 
 
-_OP = re.compile(r"^\s{0,8}(?P<op>[a-z][\w]{1,40}) \.{1,40} (?P<installed>\[\w+\]) \.{1,20} (?P<compatible>\[\w+\])", re.MULTILINE)
+_OP = re.compile(
+    r"^\s{0,8}(?P<op>[a-z][\w]{1,40}) \.{1,40} (?P<installed>\[\w+\]) \.{1,20} (?P<compatible>\[\w+\])", re.MULTILINE
+)
 _DOTTED = re.compile(r"^\s{0,8}(?P<label>[a-z][\w /().]{2,60}?) \.{2,40} (?P<value>[^\n]{1,300})$", re.MULTILINE)
 
 

@@ -31,7 +31,9 @@ def read_proc_version(text: PlainText) -> Values | None:
     }
 
 
-_XID = re.compile(r"Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.\d)?\): (?P<xid>\d{1,4})(?P<rest>[^\n]{0,600})")
+_XID = re.compile(
+    r"Xid \((?:PCI:)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.\d)?\): (?P<xid>\d{1,4})(?P<rest>[^\n]{0,600})"
+)
 _PID = re.compile(r"pid='?(?P<pid>\d{1,9}|<unknown>)'?")
 _NAME = re.compile(r"name=(?P<name><unknown>|[^,\n]{1,80})")
 _ELEMENT = re.compile(r"\s{0,4}(?:pid='?[^,']{1,20}'?|name=[^,]{1,80})\s{0,4}")
@@ -51,7 +53,9 @@ _GSP_OLD = re.compile(r"Timeout (?:after \d{1,4}s of )?waiting for RPC (?:respon
 _WATCHDOG = re.compile(r"RC watchdog: GPU is probably locked! Notify Timeout Seconds: (?P<seconds>\d{1,5})")
 _CUDA_ERROR = re.compile(r"CUDA error: ([^\n]{3,120})")
 _LOADED_FILE = re.compile(r"libcuda\.so\.(?P<release>\d{3}\.\d{1,4}(?:\.\d{1,3})?)")
-_NOT_OPEN = re.compile(r"(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{5,12}) \(PCI ID: (?P<device>[0-9a-f:]{9})\)[\s\S]{0,160}?is not supported by open")
+_NOT_OPEN = re.compile(
+    r"(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{5,12}) \(PCI ID: (?P<device>[0-9a-f:]{9})\)[\s\S]{0,160}?is not supported by open"
+)
 
 
 def read_nvrm(text: PlainText) -> Values | None:
@@ -99,7 +103,8 @@ def _events(body: str) -> list[Values]:
     events += [(m.start(), {"kind": "segfault_in_library", "library": m["library"]}) for m in _SEGFAULT.finditer(body)]
     events += [(m.start(), {"kind": "rc_watchdog", "notify_timeout_s": int(m["seconds"])}) for m in _WATCHDOG.finditer(body)]
     events += [
-        (m.start(), {"kind": "open_module_unsupported", "bus_id": m["bus"], "pci_id": m["device"]}) for m in _NOT_OPEN.finditer(body)
+        (m.start(), {"kind": "open_module_unsupported", "bus_id": m["bus"], "pci_id": m["device"]})
+        for m in _NOT_OPEN.finditer(body)
     ]
     if double := re.search(r"double bit error \(DBE\)", body):
         events.append((double.start(), {"kind": "double_bit_ecc"}))
@@ -109,18 +114,27 @@ def _events(body: str) -> list[Values]:
     return [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
-_LSMOD = re.compile(r"^\s{0,16}(?P<module>[a-z][\w]{1,40})\s{1,60}(?P<size>\d{3,10})\s{1,12}(?P<used>-?\d{1,5})(?:\s{1,4}(?P<by>[\w,]{1,300}))?\s{0,4}$")
+_LSMOD = re.compile(
+    r"^\s{0,16}(?P<module>[a-z][\w]{1,40})\s{1,60}(?P<size>\d{3,10})\s{1,12}(?P<used>-?\d{1,5})(?:\s{1,4}(?P<by>[\w,]{1,300}))?\s{0,4}$"
+)
 _GPU_MODULE = re.compile(r"nvidia\w{0,20}|nouveau|amdgpu|nvgpu|i915|xe|radeon|dxgkrnl|gdrdrv")
-_MODINFO = re.compile(r"^[\s`]{0,16}(?P<key>filename|version|license|firmware|vermagic|srcversion|signer):\s{1,16}(?P<value>[^\n]{1,300}?)`?\s{0,4}$", re.MULTILINE)
+_MODINFO = re.compile(
+    r"^[\s`]{0,16}(?P<key>filename|version|license|firmware|vermagic|srcversion|signer):\s{1,16}(?P<value>[^\n]{1,300}?)`?\s{0,4}$",
+    re.MULTILINE,
+)
 _MODINFO_MISSING = re.compile(r"modinfo: ERROR: Module (?P<module>[\w-]{1,40}) not found")
-_MODINFO_VERSION = re.compile(r"modinfo -F version (?P<module>[\w-]{1,40})\s{0,4}\n\s{0,16}(?P<version>\d{2,4}\.\d{1,4}(?:\.\d{1,3})?)")
+_MODINFO_VERSION = re.compile(
+    r"modinfo -F version (?P<module>[\w-]{1,40})\s{0,4}\n\s{0,16}(?P<version>\d{2,4}\.\d{1,4}(?:\.\d{1,3})?)"
+)
 
 
 def read_modules(text: PlainText) -> Values | None:
     """Loaded modules (`lsmod`) or what `modinfo` says about nvidia's."""
     lines = unmarked(text)
     matches = [match for line in lines if (match := _LSMOD.match(line))]
-    modules = {m["module"]: {"size": int(m["size"]), "used": int(m["used"])} for m in matches if _GPU_MODULE.fullmatch(m["module"])}
+    modules = {
+        m["module"]: {"size": int(m["size"]), "used": int(m["used"])} for m in matches if _GPU_MODULE.fullmatch(m["module"])
+    }
     if modules:
         loaded = {"nvidia_loaded": "nvidia" in modules, "nouveau_loaded": "nouveau" in modules}
         return {"modules": modules} | loaded
@@ -139,16 +153,19 @@ def _modinfo(body: str) -> Values | None:
     path, license_text = fields["filename"][0], fields.get("license", [""])[0]
     return {
         "module": path.rsplit("/", 1)[-1].split(".ko", 1)[0],
-        "version": fields.get("version", [None])[0],  # type: ignore[list-item]  # None where modinfo prints no version
+        "version": fields.get("version", [None])[0],
         "license": license_text or None,
         "open": "MIT" in license_text or "GPL" in license_text,
         "firmware": fields.get("firmware", []),
         "kernel_path": path,
-        "vermagic": fields.get("vermagic", [None])[0],  # type: ignore[list-item]  # None where modinfo prints none
+        "vermagic": fields.get("vermagic", [None])[0],
     }
 
 
-_DKMS = re.compile(r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}), (?P<kernel>[\w.+-]{3,80}), (?P<arch>\w{3,10}): (?P<state>\w{3,16})", re.MULTILINE)
+_DKMS = re.compile(
+    r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}), (?P<kernel>[\w.+-]{3,80}), (?P<arch>\w{3,10}): (?P<state>\w{3,16})",
+    re.MULTILINE,
+)
 _DKMS_ADDED = re.compile(r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}): (?P<state>added)", re.MULTILINE)
 _SECURE_BOOT = re.compile(r"Secure ?Boot (enabled|disabled)", re.IGNORECASE)
 _LSPCI = re.compile(

@@ -11,7 +11,9 @@ from cudadoctor.readers.text import PlainText
 _BNB_DETECTED = re.compile(r"Detected CUDA version (\d{2,4})")
 _BNB_CC = re.compile(r"Highest compute capability among GPUs detected: (\d{1,2}\.\d)")
 _BNB_RUNTIME = re.compile(r"CUDA runtime path found: (\S{1,300})")
-_BNB_BINARY = re.compile(r"^bin (\S{1,300})|Loading binary (\S{1,300}?)(?:\.\.\.)?$|Defaulting to (\S{1,100}?)(?:\.\.\.)?$", re.MULTILINE)
+_BNB_BINARY = re.compile(
+    r"^bin (\S{1,300})|Loading binary (\S{1,300}?)(?:\.\.\.)?$|Defaulting to (\S{1,100}?)(?:\.\.\.)?$", re.MULTILINE
+)
 _BNB_MISSING = re.compile(r"Required library version not found: (\S{1,100}?)\.(?=\s|$)")
 _BNB_PATHS = re.compile(r"found to be non-existent: \{([^}\n]{1,600})\}")
 _POSIX_PATH = re.compile(r"(?:Posix|Windows)Path\('([^']{1,300})'\)")
@@ -41,7 +43,9 @@ def read_bitsandbytes(text: PlainText) -> Values | None:
 
 
 _NUMBA_FOUND = re.compile(r"Found (\d{1,3}) CUDA devices?")
-_NUMBA_DEVICE = re.compile(r"^\s{0,16}id (\d{1,3})\s{1,20}(?:b')?(?P<name>[^\n']{2,80}?)'?\s{1,80}\[(?P<supported>[A-Z ]{2,20})\]", re.MULTILINE)
+_NUMBA_DEVICE = re.compile(
+    r"^\s{0,16}id (\d{1,3})\s{1,20}(?:b')?(?P<name>[^\n']{2,80}?)'?\s{1,80}\[(?P<supported>[A-Z ]{2,20})\]", re.MULTILINE
+)
 _NUMBA_CC = re.compile(r"[Cc]ompute [Cc]apability: (\d{1,2}\.\d)")
 _NUMBA_BUS = re.compile(r"[Pp]ci [Bb]us [Ii]d: (\d{1,6})", re.IGNORECASE)
 _NUMBA_SUMMARY = re.compile(r"(\d{1,3})/(\d{1,3}) devices are supported")
@@ -139,7 +143,10 @@ def _packed(value: str | None) -> str | None:
 
 
 _JAX_DEVICES = re.compile(r"jax\.devices \((\d{1,5}) total, (\d{1,5}) local\): \[(?P<kind>\w{1,40})")
-_JAX_LINE = re.compile(r"^\s{0,16}(?P<label>jax|jaxlib|numpy|python|process_count|device info|platform):\s{1,12}(?P<value>[^\n]{1,300})$", re.MULTILINE)
+_JAX_LINE = re.compile(
+    r"^\s{0,16}(?P<label>jax|jaxlib|numpy|python|process_count|device info|platform):\s{1,12}(?P<value>[^\n]{1,300})$",
+    re.MULTILINE,
+)
 
 
 def read_jax(text: PlainText) -> Values | None:

@@ -42,9 +42,13 @@ def read_ldd(text: PlainText) -> Values | None:
     }
 
 
-_LONG_LISTING = re.compile(r"^[-lcbd][rwxsStT-]{9}[.+]?\s{1,8}\d{1,6}\s[^\n]{5,120}?\s(?P<path>/[^\s]{1,300})(?: -> (?P<target>\S{1,300}))?$")
+_LONG_LISTING = re.compile(
+    r"^[-lcbd][rwxsStT-]{9}[.+]?\s{1,8}\d{1,6}\s[^\n]{5,120}?\s(?P<path>/[^\s]{1,300})(?: -> (?P<target>\S{1,300}))?$"
+)
 _BARE_PATHS = re.compile(r"^(?:/[\w.+/@-]{1,300}\s{0,8}){1,40}$")
-_DEVICE = re.compile(r"^(?P<mode>c[rwxsStT-]{9})[.+]?\s{1,8}\d{1,6}\s(?P<rest>[^\n]{5,120}?)\s(?P<path>/dev/[\w/-]{1,60}|nvidia[\w-]{0,30})$")
+_DEVICE = re.compile(
+    r"^(?P<mode>c[rwxsStT-]{9})[.+]?\s{1,8}\d{1,6}\s(?P<rest>[^\n]{5,120}?)\s(?P<path>/dev/[\w/-]{1,60}|nvidia[\w-]{0,30})$"
+)
 _LS = re.compile(r"(?:^|[$#>] )(?:sudo )?ls(?: -[\w]{1,10}){0,4} (?P<what>[^\n|]{1,300})")
 _NAMES = re.compile(r"^(?:[\w.+-]{2,100}\s{0,20}){1,40}$")
 _ABSENT = re.compile(r"ls: cannot access '?(?P<path>/[^\s':]{1,300})'?: (?P<reason>No such file or directory|Permission denied)")
@@ -53,7 +57,11 @@ _ABSENT = re.compile(r"ls: cannot access '?(?P<path>/[^\s':]{1,300})'?: (?P<reas
 def read_listing(text: PlainText) -> Values | None:
     """Library files and device nodes that `ls` or `find` showed, and those that it did not find."""
     lines = unmarked(text)
-    nodes = [{"path": m["path"] if "/" in m["path"] else f"/dev/{m['path']}", "mode": m["mode"]} for line in lines if (m := _DEVICE.match(line))]
+    nodes = [
+        {"path": m["path"] if "/" in m["path"] else f"/dev/{m['path']}", "mode": m["mode"]}
+        for line in lines
+        if (m := _DEVICE.match(line))
+    ]
     files = [m["path"] for line in lines if (m := _LONG_LISTING.match(line))]
     files += [path for line in lines if _BARE_PATHS.match(line) for path in line.split()]
     absent = [{"path": m["path"], "reason": m["reason"]} for line in lines if (m := _ABSENT.search(line))]

@@ -45,7 +45,9 @@ _ERRORS = (
     ("device_handle_unknown_error", re.compile(r"Unable\s{1,3}to\s{1,3}determine\s{1,3}the\s{1,3}device\s{1,3}handle")),
     ("nvml_library_not_found", re.compile(r"couldn't\s{1,3}find\s{1,3}libnvidia-ml\.so")),
 )  # fmt: skip
-_HANDLE_BUS = re.compile(r"device\s{1,3}handle\s{1,3}for\s{1,3}(?:GPU\d{0,3}:?\s?)?(?:GPU\s?)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
+_HANDLE_BUS = re.compile(
+    r"device\s{1,3}handle\s{1,3}for\s{1,3}(?:GPU\d{0,3}:?\s?)?(?:GPU\s?)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
+)
 _NVML_LIBRARY = re.compile(r"NVML library version:\s{0,4}([\d.]{1,20})")
 _SUGGESTED = re.compile(r"apt(?:-get)? install (nvidia-[\w.-]{1,40})")
 _WINDOWS_PROMPT = re.compile(r"(?:^|\n)\s{0,16}(?:\([\w.-]{1,40}\) ?)?(?:PS )?[A-Za-z]:\\[^\n>]{0,200}>")
@@ -96,7 +98,11 @@ def _banner_values(banner: re.Match[str] | None) -> Values:
     values: Values = {"driver_release": None, "driver_cuda_version": None}
     if banner is None:
         return values
-    values |= {"smi_version": banner["smi"], "driver_release": present(banner["driver"]), "driver_cuda_version": present(banner["cuda"])}
+    values |= {
+        "smi_version": banner["smi"],
+        "driver_release": present(banner["driver"]),
+        "driver_cuda_version": present(banner["cuda"]),
+    }
     if banner["cuda"] and values["driver_cuda_version"] is None:
         values["driver_cuda_version_raw"] = banner["cuda"]
     return values
@@ -213,6 +219,17 @@ def _platform(body: str, values: Values) -> str:
 
 NVIDIA_SMI = Reader(
     "nvidia_smi",
-    ("NVIDIA-SMI", "nvidia-smi", "NVML", "MiB |", "MiB  |", "MIG devices", "No devices were found", "device handle", "GPU is lost", "Driver Version"),
+    (
+        "NVIDIA-SMI",
+        "nvidia-smi",
+        "NVML",
+        "MiB |",
+        "MiB  |",
+        "MIG devices",
+        "No devices were found",
+        "device handle",
+        "GPU is lost",
+        "Driver Version",
+    ),
     read_nvidia_smi,
 )

@@ -7,7 +7,9 @@ import re
 from cudadoctor.readers.reader import Reader, Values, blocks, number, present, unmarked
 from cudadoctor.readers.text import PlainText
 
-_GPU = re.compile(r"GPU (?P<index>\d{1,3}): (?P<name>[^\n(]{1,100}?(?:\([^U\n][^)\n]{0,40}\))?) ?\(UUID: ?(?P<uuid>GPU-[\w-]{1,60})\)")
+_GPU = re.compile(
+    r"GPU (?P<index>\d{1,3}): (?P<name>[^\n(]{1,100}?(?:\([^U\n][^)\n]{0,40}\))?) ?\(UUID: ?(?P<uuid>GPU-[\w-]{1,60})\)"
+)
 _BARE_GPU = re.compile(r"^\s{0,16}GPU (?P<index>\d{1,3}): (?P<name>[^\n]{2,100}?)\s{0,8}$", re.MULTILINE)
 _MIG = re.compile(r"MIG (?P<profile>[\w.+]{1,20})\s{1,12}Device\s{1,4}(?P<device>\d{1,3}): \(UUID: (?P<uuid>MIG-[^)\n]{1,120})\)")
 _LIST_COMMAND = re.compile(r"nvidia-smi(?:\.exe)? (?:-L|--list-gpus)\b")
@@ -24,7 +26,14 @@ def read_list(text: PlainText) -> Values | None:
     gpus = []
     for match, rest in blocks(starts, body):
         mig = [{"profile": m["profile"], "device": int(m["device"]), "uuid": m["uuid"]} for m in _MIG.finditer(rest)]
-        gpus.append({"index": int(match["index"]), "name": match["name"].strip(), "uuid": match.groupdict().get("uuid"), "mig_devices": mig})
+        gpus.append(
+            {
+                "index": int(match["index"]),
+                "name": match["name"].strip(),
+                "uuid": match.groupdict().get("uuid"),
+                "mig_devices": mig,
+            }
+        )
     return {"gpus": gpus}
 
 

@@ -38,7 +38,12 @@ _FIELDS = {
     ("Temperature", "GPU Current Temp"): ("temperature_c", integer),
 }
 _PROCESS_FIELDS = {"Type": "type", "Name": "name", "Used GPU Memory": "used_memory_mib"}
-_TOP = {"Driver Version": "driver_release", "CUDA Version": "driver_cuda_version", "CUDA UMD Version": "driver_cuda_version", "KMD Version": "driver_release"}
+_TOP = {
+    "Driver Version": "driver_release",
+    "CUDA Version": "driver_cuda_version",
+    "CUDA UMD Version": "driver_cuda_version",
+    "KMD Version": "driver_release",
+}
 
 
 def read_q(text: PlainText) -> Values | None:

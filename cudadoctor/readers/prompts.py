@@ -52,9 +52,15 @@ def _match(line: str) -> tuple[str, str] | None:
     for shell, pattern in _PATTERNS:
         if match := pattern.match(line):
             return shell, match["command"]
-    if (match := _AMBIGUOUS.match(line)) and match["program"].rsplit("/", 1)[-1] in _PROGRAMS:
+    match = _AMBIGUOUS.match(line)
+    if match and match["program"].rsplit("/", 1)[-1] in _PROGRAMS and not _is_prose(match["command"]):
         return "root" if match["sign"] == "#" else "shell", match["command"]
     return None
+
+
+def _is_prose(command: str) -> bool:
+    """Several plain words and no option, path, quote or pipe: a remark that begins with a program's name."""
+    return command.count(" ") >= 3 and not any(sign in command for sign in "-|/\"'=$*<>.")
 
 
 def answer(text: PlainText, found: tuple[Command, ...], position: int) -> tuple[str, ...]:

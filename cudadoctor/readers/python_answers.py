@@ -41,7 +41,9 @@ _EXPRESSIONS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("jax_version", "jax.__version__", _VERSION),
 )
 _RAISED = re.compile(r"^(?:Traceback \(most recent call last\)|\w{0,40}(?:Error|Exception)\b)", re.MULTILINE)
-_SPOKEN = re.compile(r"(?P<expression>torch\.cuda\.is_available\(\)|is_available\(\)|torch\.version\.cuda|torch\.__version__)\s{0,4}(?:=|:|->|is|returns|returned)\s{0,4}(?P<value>True|False|None|['\"]?\d[\w.+]{1,40}['\"]?)")
+_SPOKEN = re.compile(
+    r"(?P<expression>torch\.cuda\.is_available\(\)|is_available\(\)|torch\.version\.cuda|torch\.__version__)\s{0,4}(?:=|:|->|is|returns|returned)\s{0,4}(?P<value>True|False|None|['\"]?\d[\w.+]{1,40}['\"]?)"
+)
 
 
 def read_answers(text: PlainText) -> Values | None:
@@ -53,11 +55,14 @@ def read_answers(text: PlainText) -> Values | None:
         if asked:
             _take(values, asked, "\n".join(answer(text, typed, position)), text)
     for spoken in _SPOKEN.finditer(text.body):
-        _take(values, _asked(spoken["expression"].replace("is_available()", "torch.cuda.is_available()", 1)), spoken["value"], text)
+        _take(
+            values, _asked(spoken["expression"].replace("is_available()", "torch.cuda.is_available()", 1)), spoken["value"], text
+        )
     return values or None
 
 
 def _asked(command: str) -> list[tuple[str, re.Pattern[str]]]:
+    command = command.replace("range(torch.cuda.device_count())", "")
     places = [(command.find(words), name, shape) for name, words, shape in _EXPRESSIONS if words in command]
     return [(name, shape) for _, name, shape in sorted(places, key=lambda place: place[0])]
 

@@ -17,15 +17,23 @@ _NVIDIA = re.compile(
     r"|(?:GH200|GB200|GB300|GB10|H100|H200|H800|H20|B100|B200|B300|A100|A800|A30|A40|A16|A10G?|A2|L40S?|L20|L4|V100S?|P100|P40|P4|T4|K80|M60|M40)"
     r"(?:[ -](?:SXM\d?|PCIe|PCIE|NVL|HBM\d\w?|\d{2,3} ?GB)){0,4}))(?![\w-])"
 )  # fmt: skip
-_AMD = re.compile(r"\b(?:AMD )?(?:Radeon(?: (?:RX|Pro|VII|Graphics))?(?: ?\w{1,8}){0,2}|Instinct MI\d{2,3}\w?|RX ?[5-9]\d{3}(?: ?XTX?)?|gfx\d{3,4}\w?)\b")
-_DRIVER = re.compile(r"(?i:\b(?:nvidia[ -])?driver(?:s)?(?: version| release)?[ :=]{1,3}(?:v|is |version )?)(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)")
-_DRIVER_NAMED = re.compile(r"(?i:\bnvidia (?:\w{1,8} )?driver |\bnvidia-driver-|NVIDIA-Linux-\w{3,10}-)(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)")
+_AMD = re.compile(
+    r"\b(?:AMD )?(?:Radeon(?: (?:RX|Pro|VII|Graphics))?(?: ?\w{1,8}){0,2}|Instinct MI\d{2,3}\w?|RX ?[5-9]\d{3}(?: ?XTX?)?|gfx\d{3,4}\w?)\b"
+)
+_DRIVER = re.compile(
+    r"(?i:\b(?:nvidia[ -])?driver(?:s)?(?: version| release)?[ :=]{1,3}(?:v|is |version )?)(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
+)
+_DRIVER_NAMED = re.compile(
+    r"(?i:\bnvidia (?:\w{1,8} )?driver |\bnvidia-driver-|NVIDIA-Linux-\w{3,10}-)(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
+)
 _CUDA = re.compile(
     r"(?i:\bcuda)(?P<what>(?i:[ _-]{0,2}(?:toolkit|compilation tools|runtime|\(pytorch\)|version|api|driver))?(?i: version)?)(?: is| used)?[ :=_-]{1,4}[vV]?(?P<cuda>\d{1,2}\.\d{1,2}(?:\.\d{1,3})?)(?![\w]|\.\d)"
 )
-_DRIVER_BEFORE = re.compile(r"(?i:driver)[^\n]{0,40}$")
-_NOT_TOOLKIT = re.compile(r"(?i:driver|supports?|capability|up to|image|nvidia/|runtime)[^\n]{0,24}$")
-_TORCH = re.compile(r"(?i:\b(?:py)?torch(?: version)?)(?: ?[:=]{1,2} ?| v?)['\"]?(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,3})?[\w.+]{0,40})")
+_DRIVER_BEFORE = re.compile(r"(?i:driver)[^\n]{0,40}\Z")
+_NOT_TOOLKIT = re.compile(r"(?i:driver|supports?|capability|up to|image|nvidia/|\bruntime)[^\n]{0,24}\Z")
+_TORCH = re.compile(
+    r"(?i:\b(?:py)?torch(?: version)?)(?: ?[:=]{1,2} ?| v?)['\"]?(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,3})?[\w.+]{0,40})"
+)
 _FRAMEWORK = re.compile(
     r"(?i:\b(?P<name>tensorflow(?:-gpu)?|jax|jaxlib|cupy[\w-]{0,12}|onnxruntime-gpu|onnxruntime|flash[-_]attn|xformers|triton|vllm|bitsandbytes|paddlepaddle-gpu|ctranslate2|torchvision|torchaudio|deepspeed|numba|cudf|transformers))(?: version)?(?: ?[:=]{1,2} ?| v?)(?P<version>\d{1,4}\.\d{1,3}[\w.+]{0,30})"
 )
@@ -35,21 +43,37 @@ _OS = re.compile(
     r"|(?:RHEL|Red Hat Enterprise Linux) ?\d(?:\.\d{1,2})?|Arch Linux|openSUSE \w{3,12}|Linux Mint \d{2}|Pop!_OS \d{2}\.\d{2}|Amazon Linux \d{1,4}|Windows (?:10|11|Server \d{4})|macOS(?: \w{4,10})? ?\d{0,2}(?:\.\d{1,2}){0,2}|Mac OS X)\b"
 )
 _PYTHON = re.compile(r"(?i:\bpython(?: version)?)[ :=]{1,3}(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\w])")
-_GCC = re.compile(r"(?i:\b(?:gcc|g\+\+|gnu)(?: version)?)[ :=]{1,3}(?:\([^)\n]{1,60}\) )?(?P<version>\d{1,2}(?:\.\d{1,2}){0,2})(?![\w])")
+_GCC = re.compile(
+    r"(?i:\b(?:gcc|g\+\+|gnu)(?: version)?)[ :=]{1,3}(?:\([^)\n]{1,60}\) )?(?P<version>\d{1,2}(?:\.\d{1,2}){0,2})(?![\w])"
+)
 _CONDA_GCC = re.compile(r"(?i:g(?:cc|\+\+)) \([^)\n]{1,80}\) (?P<version>\d{1,2}(?:\.\d{1,2}){1,2})")
 _GNU_ID = re.compile(r"(?:CXX|C|CUDA host) compiler (?:identification )?is GNU (?P<version>\d{1,2}(?:\.\d{1,2}){1,2})")
-_MSVC = re.compile(r"(?:MSVC |MSC v\.|Visual C\+\+ |Compiler Version |compiler identification is MSVC )(?P<version>\d{2,4}(?:\.\d{1,6}){0,3})|MSVC[\\/](?P<toolset>14\.\d{1,2}(?:\.\d{1,6})?)")
-_GLIBC = re.compile(r"(?i:\bglibc|GNU C Library|ldd \([^)\n]{1,60}\))[ :=-]{0,3}(?:\([^)\n]{1,60}\) )?(?P<version>2\.\d{1,2})(?![\w])")
+_MSVC = re.compile(
+    r"(?:MSVC |MSC v\.|Visual C\+\+ |Compiler Version |compiler identification is MSVC )(?P<version>\d{2,4}(?:\.\d{1,6}){0,3})|MSVC[\\/](?P<toolset>14\.\d{1,2}(?:\.\d{1,6})?)"
+)
+_GLIBC = re.compile(
+    r"(?i:\bglibc|GNU C Library|ldd \([^)\n]{1,60}\))[ :=-]{0,3}(?:\([^)\n]{1,60}\) )?(?P<version>2\.\d{1,2})(?![\w])"
+)
 _CMAKE = re.compile(r"(?i:\bcmake(?: version)?)[ :=-]{1,2}(?P<version>\d\.\d{1,2}(?:\.\d{1,3})?)(?![\w])")
 _ARCHITECTURE = re.compile(r"\b(?:aarch64|arm64|x86_64|amd64)\b")
-_L4T = re.compile(r"\b(?:L4T R?(?P<l4t>\d{2}\.\d{1,2}(?:\.\d{1,2})?)|JetPack (?P<jetpack>\d(?:\.\d{1,2}){0,2})|R(?P<release>\d{2}) \(release\), REVISION: (?P<revision>[\d.]{1,6}))")
+_L4T = re.compile(
+    r"\b(?:L4T R?(?P<l4t>\d{2}\.\d{1,2}(?:\.\d{1,2})?)|JetPack (?P<jetpack>\d(?:\.\d{1,2}){0,2})|R(?P<release>\d{2}) \(release\), REVISION: (?P<revision>[\d.]{1,6}))"
+)
 _CAPABILITY = re.compile(r"(?i:compute capability|\bCC)[ :=]{1,3}(?P<cc>\d{1,2}\.\d)(?![\d.])")
-_PADDLE = re.compile(r"GPU Compute Capability: (?P<cc>\d{1,2}\.\d), Driver API Version: (?P<driver>\d{1,2}\.\d{1,2}), Runtime API Version: (?P<runtime>\d{1,2}\.\d{1,2})")
+_PADDLE = re.compile(
+    r"GPU Compute Capability: (?P<cc>\d{1,2}\.\d), Driver API Version: (?P<driver>\d{1,2}\.\d{1,2}), Runtime API Version: (?P<runtime>\d{1,2}\.\d{1,2})"
+)
 _CMAKE_NVCC = re.compile(r"CUDA compiler identification is NVIDIA (?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)")
-_CMAKE_FOUND = re.compile(r"Found CUDA(?:Toolkit)?: (?P<root>[^\s(;]{1,200})[^\n]{0,60}?\(found (?:suitable )?(?:exact )?version \"(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\"")
-_NVCC_PATH = re.compile(r"(?<![\w.~-])(?P<path>(?:/|~/|\$CONDA_PREFIX/|[A-Za-z]:\\)?(?:[\w.+~-]{1,60}[/\\]){1,12}bin[/\\]{1,2}nvcc)(?![\w-])")
+_CMAKE_FOUND = re.compile(
+    r"Found CUDA(?:Toolkit)?: (?P<root>[^\s(;]{1,200})[^\n]{0,60}?\(found (?:suitable )?(?:exact )?version \"(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\""
+)
+_NVCC_PATH = re.compile(
+    r"(?<![\w.~-])(?P<path>(?:/|~/|\$CONDA_PREFIX/|[A-Za-z]:\\)?(?:[\w.+~-]{1,60}[/\\]){1,12}bin[/\\]{1,2}nvcc)(?![\w-])"
+)
 _CUBIN = re.compile(r"\b(?:ELF file|PTX file)\s{1,8}\d{1,5}: \S{0,200}?(?P<arch>(?:sm|compute)_\d{2,3}[af]?)\.(?:cubin|ptx)")
-_TARGET = re.compile(r"(?:-gencode[= ]arch=|-arch[= ]|--gpu-architecture[= ]|code=|--generate-code[= ]arch=)(?P<arch>(?:sm|compute)_\d{2,3}[af]?)")
+_TARGET = re.compile(
+    r"(?:-gencode[= ]arch=|-arch[= ]|--gpu-architecture[= ]|code=|--generate-code[= ]arch=)(?P<arch>(?:sm|compute)_\d{2,3}[af]?)"
+)
 
 
 def read_statements(text: PlainText) -> Values | None:

@@ -8,9 +8,17 @@ from cudadoctor.readers.reader import Reader, Values, first_version
 from cudadoctor.readers.text import PlainText
 
 _LINE = re.compile(r"^\s{0,16}(?:[-*] )?(?P<label>[^\n:]{2,40}?) ?[::]\s{0,4}(?P<value>\d[\w.-]{2,80})\s{0,4}$", re.MULTILINE)
-_LABELS = (("wsl_version", re.compile(r"WSL", re.IGNORECASE)), ("wslg", re.compile(r"WSLg", re.IGNORECASE)), ("kernel", re.compile(r"kernel|kernel-version|noyau|núcleo", re.IGNORECASE)), ("windows", re.compile(r"windows", re.IGNORECASE)))
+_LABELS = (
+    ("wsl_version", re.compile(r"WSL", re.IGNORECASE)),
+    ("wslg", re.compile(r"WSLg", re.IGNORECASE)),
+    ("kernel", re.compile(r"kernel|kernel-version|noyau|núcleo", re.IGNORECASE)),
+    ("windows", re.compile(r"windows", re.IGNORECASE)),
+)
 _WINDOWS = re.compile(r"Microsoft Windows \[[^\]\d\n]{1,20}(?P<build>10\.0\.\d{5}(?:\.\d{1,6})?)\]")
-_DISTRO = re.compile(r"^[ ]{0,16}(?P<default>\*)?[ ]{0,8}(?P<name>[A-Za-z][\w.-]{1,40})[ ]{2,40}(?P<state>[A-Z]\w{2,20})[ ]{2,40}(?P<version>[12])[ ]{0,8}$", re.MULTILINE)
+_DISTRO = re.compile(
+    r"^[ ]{0,16}(?P<default>\*)?[ ]{0,8}(?P<name>[A-Za-z][\w.-]{1,40})[ ]{2,40}(?P<state>[A-Z]\w{2,20})[ ]{2,40}(?P<version>[12])[ ]{0,8}$",
+    re.MULTILINE,
+)
 _KERNEL2 = re.compile(r"(?P<kernel>\d{1,2}\.\d{1,3}\.\d{1,4}(?:\.\d{1,3})?-microsoft-standard(?:-WSL2)?\+?)")
 _KERNEL1 = re.compile(r"(?P<kernel>4\.4\.0-\d{5}-Microsoft)")
 _UNAME = re.compile(r"^\s{0,8}Linux \S{1,60} \d[^\n]{10,200}? (?P<arch>x86_64|aarch64)(?: \S{1,20}){0,2}\s{0,4}$", re.MULTILINE)
@@ -51,7 +59,12 @@ def _versions(body: str) -> Values:
 
 
 def _distro(match: re.Match[str]) -> Values:
-    return {"name": match["name"], "state": match["state"], "version": int(match["version"]), "default": match["default"] is not None}
+    return {
+        "name": match["name"],
+        "state": match["state"],
+        "version": int(match["version"]),
+        "default": match["default"] is not None,
+    }
 
 
 def _kernel(body: str) -> Values:

@@ -43,9 +43,7 @@ def read_environment_variables(text: PlainText) -> Values | None:
     values: Values = {"vars": variables}
     if any(re.match(r"[A-Za-z]:[\\/]", value) for value in variables.values()):
         values["platform"] = "windows"
-    if nvcc := _TYPED = re.compile(r"^\s{0,16}[$#%] \w{1,80}=[\"']?[^\s\"']{0,400}[\"']?\s{1,8}\S")
-"""A variable set for one command only: its value ends before the command."""
-_SUMMARY_NVCC.search(text.body):
+    if nvcc := _SUMMARY_NVCC.search(text.body):
         values["nvcc_version"] = nvcc[1]
     return values
 

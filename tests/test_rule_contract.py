@@ -14,7 +14,7 @@ from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Case, Outcome, Rule, evaluate
 
 HEADINGS = ("What it checks:", "Why it matters:", "How to fix:", "When it is wrong:", "Sources:")
-NOT_RULES = {"__init__", "registry", "presence", "engine", "questions", "fixes"}
+NOT_RULES = {"__init__", "circumstances", "registry", "presence", "engine", "questions", "fixes"}
 
 
 def _id(rule: Rule) -> str:

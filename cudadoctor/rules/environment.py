@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from cudadoctor.model.fact import known, maybe
-from cudadoctor.model.finding import Evidence, Fix, Severity
+from cudadoctor.model.finding import Confidence, Evidence, Severity
+from cudadoctor.model.snapshot import ErrorSeen, TorchBuild
+from cudadoctor.rules import driver_fixes
+from cudadoctor.rules.circumstances import as_evidence, started_with_gpu, variable_evidence, variables
 from cudadoctor.rules.driver import seen
-from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
-from cudadoctor.rules.questions import gpus
+from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
+from cudadoctor.rules.questions import driver_works, gpu_name, gpus, torch, torch_build
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-
-
-def _unset(variable: str) -> tuple[Remedy, ...]:
-    return (Remedy(Fix(title=f"Unset {variable}", commands=(f"unset {variable}",), verify=("cudadoctor check",))),)
-
-
-def _as_evidence(variable: str, value: str) -> tuple[Evidence, ...]:
-    return (Evidence(fact=f"environment.{variable}", value=repr(value), source="environment"),)
+DEVICE_ORDER = "CUDA_DEVICE_ORDER"
+MODULE_LOADING = "CUDA_MODULE_LOADING"
+ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+ON = frozenset({"1", "true", "yes", "on"})
+_OWNERS = ("CUDA_", "NVIDIA_", "NCCL_", "PYTORCH_", "TORCH_")
+"""Prefixes of the variables whose names are compared with the table."""
 
 
 def visible_devices_hide_all(case: Case) -> Iterable[Problem]:
@@ -47,8 +49,8 @@ def visible_devices_hide_all(case: Case) -> Iterable[Problem]:
         subject=VISIBLE_DEVICES,
         what=f"{VISIBLE_DEVICES}={value!r} hides {hidden} from CUDA.",
         why="CUDA sees no device (error 100) although driver and GPU may be well.",
-        evidence=_as_evidence(VISIBLE_DEVICES, value),
-        remedies=_unset(VISIBLE_DEVICES),
+        evidence=variable_evidence(VISIBLE_DEVICES, value),
+        remedies=driver_fixes.unset(case, VISIBLE_DEVICES),
         tags=("visible-devices-invalid",),
     )
 
@@ -69,30 +71,21 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA C++ Programming Guide, CUDA Environment Variables.
     """
-    texts = seen(case, "visible-devices-invalid")
-    value = (maybe(case.snapshot.environment) or {}).get(VISIBLE_DEVICES)
-    if texts:
-        yield Problem(
-            VISIBLE_DEVICES,
-            f"{VISIBLE_DEVICES} has a value that CUDA cannot follow.",
-            evidence=texts,
-            remedies=_unset(VISIBLE_DEVICES),
-        )
-        return
-    known(case.snapshot.environment)
+    value = known(case.snapshot.environment).get(VISIBLE_DEVICES)
     if value is None or not value.strip() or value.split(",")[0].strip() == "-1":
         return
     count = len(gpus(case.snapshot)) or None
     bad = next((entry for entry in value.split(",") if not _is_device(entry, count)), None)
-    if bad is not None:
-        many = f"this machine has {count} GPU{'s' if count != 1 else ''}" if count else "it is neither an index nor a UUID"
-        yield Problem(
-            subject=VISIBLE_DEVICES,
-            what=f"{VISIBLE_DEVICES}={value!r}: the entry {bad!r} names no GPU ({many}).",
-            why="CUDA cuts the list at the first bad entry; what follows, or everything, is hidden.",
-            evidence=_as_evidence(VISIBLE_DEVICES, value),
-            remedies=_unset(VISIBLE_DEVICES),
-        )
+    if bad is None or bad.strip() == "-1":
+        return
+    many = f"this machine has {count} GPU{'s' if count != 1 else ''}" if count else "it is neither an index nor a UUID"
+    yield Problem(
+        subject=VISIBLE_DEVICES,
+        what=f"{VISIBLE_DEVICES}={value!r}: the entry {bad!r} names no GPU ({many}).",
+        why="CUDA cuts the list at the first bad entry; what follows, or everything, is hidden.",
+        evidence=variable_evidence(VISIBLE_DEVICES, value),
+        remedies=driver_fixes.unset(case, VISIBLE_DEVICES),
+    )
 
 
 def _is_device(entry: str, count: int | None) -> bool:
@@ -100,6 +93,565 @@ def _is_device(entry: str, count: int | None) -> bool:
     if text.isascii() and text.isdigit():
         return count is None or int(text) < count
     return text.startswith(("GPU-", "MIG-"))
+
+
+def _visible(case: Case) -> tuple[str, tuple[Evidence, ...]] | None:
+    """The value of CUDA_VISIBLE_DEVICES in the environment or a text, and what shows it."""
+    value = variables(case).get(VISIBLE_DEVICES)
+    if value is not None:
+        return value, variable_evidence(VISIBLE_DEVICES, value)
+    shown = case.errors("shown-visible-devices")
+    return (shown[-1].values["value"], as_evidence(shown[-1:])) if shown else None
+
+
+def _asked_ordinal(errors: tuple[ErrorSeen, ...]) -> str:
+    return next((error.values["device"] for error in errors if "device" in error.values), "")
+
+
+def visible_devices_renumbering(case: Case) -> Iterable[Problem]:
+    """The program uses a GPU's physical index although CUDA_VISIBLE_DEVICES renumbers the GPUs from 0.
+
+    What it checks: errors about an invalid device ordinal while the variable is set.
+
+    Why it matters: with CUDA_VISIBLE_DEVICES=2,3 the process sees two devices, 0 and 1. cuda:2 does not exist in it.
+
+    How to fix: use the index within the list (0 for the first entry), or unset the variable and use the physical index.
+
+    When it is wrong: a program that asks for more GPUs than the machine has gives the same error.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables; cuda.h, CUDA_ERROR_INVALID_DEVICE (101).
+    """
+    errors = case.errors("cuda-invalid-device-ordinal")
+    if not errors or case.saw("shown-mig", "mig-single-instance"):
+        return
+    visible = _visible(case)
+    if visible is None or "MIG-" in visible[0]:
+        return
+    value, proof = visible
+    count = len([entry for entry in value.split(",") if entry.strip()])
+    asked = _asked_ordinal(errors)
+    yield Problem(
+        subject=VISIBLE_DEVICES,
+        what=f"{VISIBLE_DEVICES}={value} shows the program {count} GPU{'s' if count != 1 else ''}, numbered from 0; it asks for "
+        + (f"device {asked}." if asked else "one beyond."),
+        why="The variable renumbers: its first entry is device 0 in the program, whatever its physical index.",
+        evidence=(*as_evidence(errors), *proof),
+        confidence=Confidence.LIKELY,
+        remedies=(
+            driver_fixes.as_user(
+                case,
+                "Use the index within the list",
+                'python -c "import torch; print(torch.cuda.device_count())"',
+                "# cuda:0 is the first entry",
+            ),
+            *driver_fixes.unset(case, VISIBLE_DEVICES),
+        ),
+    )
+
+
+def device_ordinal_absent(case: Case) -> Iterable[Problem]:
+    """The program asks for a GPU by a number that this process does not have.
+
+    What it checks: errors about an invalid device ordinal where CUDA_VISIBLE_DEVICES is not the reason.
+
+    Why it matters: the call fails (error 101). Often a checkpoint or a configuration from a machine with more GPUs.
+
+    How to fix: load with map_location, or choose an existing device; give a container all GPUs.
+
+    When it is wrong: a MIG-partitioned GPU shows one instance to a process, whatever nvidia-smi lists.
+
+    Sources: cuda.h, CUDA_ERROR_INVALID_DEVICE (101); torch.load, map_location.
+    """
+    errors = case.errors("cuda-invalid-device-ordinal")
+    if not errors or case.saw("mig-single-instance", "shown-mig") or _visible(case) is not None:
+        return
+    asked = _asked_ordinal(errors)
+    count = next((error.values["count"] for error in errors if "count" in error.values), "")
+    have = f"; {count} visible" if count else ""
+    container = " The container may have been given fewer GPUs than the host has." if started_with_gpu(case) else ""
+    yield Problem(
+        subject="program",
+        what=f"The program asks for GPU {asked or 'by a number'} that this process does not have{have}.",
+        why="Device numbers run from 0 to the number of visible GPUs less one." + container,
+        evidence=as_evidence(errors),
+        confidence=Confidence.LIKELY,
+        remedies=(
+            driver_fixes.as_user(
+                case,
+                "See how many GPUs the process has",
+                'python -c "import torch; print(torch.cuda.device_count())"',
+                "nvidia-smi -L",
+            ),
+        ),
+    )
+
+
+def mig_uuid_app_unsupported(case: Case) -> Iterable[Problem]:
+    """The program cannot parse a (valid) MIG or GPU UUID in CUDA_VISIBLE_DEVICES.
+
+    What it checks: errors of a conversion to a number that quote such a UUID.
+
+    Why it matters: UUIDs are valid for CUDA, and for MIG the only way; this program expects numbers.
+
+    How to fix: update the program; for whole GPUs use the index, for MIG start it in a container that was given the one
+    instance, with the variable unset.
+
+    When it is wrong: never seen; the error quotes the value.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables; NVIDIA MIG user guide.
+    """
+    errors = case.errors("mig-uuid-app-unsupported")
+    if not errors:
+        return
+    device = _asked_ordinal(errors)
+    yield Problem(
+        subject=VISIBLE_DEVICES,
+        what=f"The program cannot parse {device or 'the UUID'} in {VISIBLE_DEVICES}; for CUDA the value is valid.",
+        why="It converts the entries to numbers; a MIG instance or GPU may be named by its UUID.",
+        evidence=as_evidence(errors),
+        remedies=(
+            driver_fixes.as_user(case, "Name whole GPUs by their index", f"export {VISIBLE_DEVICES}=0"),
+            driver_fixes.as_root(
+                "Or give a container the one MIG instance, and leave the variable unset in it",
+                "docker run --gpus '\"device=MIG-UUID\"' IMAGE",
+                verify=("nvidia-smi -L",),
+            ),
+        ),
+    )
+
+
+def device_order_differs(case: Case) -> Iterable[Problem]:
+    """CUDA numbers the GPUs of this machine in another order than nvidia-smi.
+
+    What it checks: GPUs of several models, without CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+    Why it matters: CUDA puts the fastest GPU first by default; nvidia-smi goes by PCI address. An index taken from nvidia-smi
+    may mean another GPU in CUDA_VISIBLE_DEVICES or cuda:N.
+
+    How to fix: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID.
+
+    When it is wrong: where the fastest GPU is first on the bus, the orders happen to agree.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables.
+    """
+    names = {gpu_name(gpu) for gpu in known(case.snapshot.gpus)}
+    if len(names) < 2:
+        raise NotApplicableError("all GPUs are of one model")
+    order = known(case.snapshot.environment).get(DEVICE_ORDER, "")
+    if order.strip() == "PCI_BUS_ID":
+        return
+    listed = ", ".join(f"{gpu.index}: {gpu_name(gpu)}" for gpu in gpus(case.snapshot))
+    misspelt = f"{DEVICE_ORDER}={order!r} is not a value that CUDA knows. " if order and order.strip() != "FASTEST_FIRST" else ""
+    yield Problem(
+        subject=DEVICE_ORDER,
+        what=f"{misspelt}CUDA may number these GPUs in another order than nvidia-smi ({listed}).",
+        why="CUDA puts the fastest first; nvidia-smi goes by PCI address.",
+        evidence=(Evidence(fact="gpus", value=listed, source="NVML"), *(variable_evidence(DEVICE_ORDER, order) if order else ())),
+        remedies=driver_fixes.set_to(case, DEVICE_ORDER, "PCI_BUS_ID"),
+    )
+
+
+def ptx_jit_forced(case: Case) -> Iterable[Problem]:
+    """CUDA_FORCE_PTX_JIT makes the driver ignore machine code and compile PTX instead.
+
+    What it checks: the variable.
+
+    Why it matters: libraries that carry machine code only (most of torch's, cuBLAS, cuDNN) fail with error 209; the rest starts
+    slowly.
+
+    How to fix: unset it.
+
+    When it is wrong: it is meant for testing that a program carries PTX.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables; compatibility guides of new architectures.
+    """
+    yield from _switched_on(
+        case,
+        ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"),
+        "makes the driver ignore machine code and compile PTX instead.",
+        "Libraries without PTX then fail with error 209, and everything starts slowly.",
+    )
+
+
+def ptx_jit_disabled(case: Case) -> Iterable[Problem]:
+    """CUDA_DISABLE_PTX_JIT keeps the driver from compiling PTX.
+
+    What it checks: the variable.
+
+    Why it matters: programs that have no machine code for this GPU cannot start, although their PTX would do.
+
+    How to fix: unset it.
+
+    When it is wrong: it is meant for testing that a program carries machine code for a GPU.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables.
+    """
+    yield from _switched_on(
+        case,
+        ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT"),
+        "keeps the driver from compiling PTX.",
+        "A program without machine code for this GPU fails although its PTX would run.",
+    )
+
+
+def launch_blocking_on(case: Case) -> Iterable[Problem]:
+    """CUDA_LAUNCH_BLOCKING is on: every kernel launch waits for its end.
+
+    What it checks: the variable.
+
+    Why it matters: it helps to find the failing kernel, and costs much speed when it is left on.
+
+    How to fix: unset it when the search is over.
+
+    When it is wrong: while debugging it is right.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables.
+    """
+    yield from _switched_on(
+        case,
+        ("CUDA_LAUNCH_BLOCKING",),
+        "makes every kernel launch wait for its end.",
+        "It is for finding the kernel that fails; left on it slows programs down.",
+    )
+
+
+def memory_caching_off(case: Case) -> Iterable[Problem]:
+    """PYTORCH_NO_CUDA_MEMORY_CACHING is on: each allocation of torch goes to the driver.
+
+    What it checks: the variable.
+
+    Why it matters: it is for memory checkers; left on, torch is many times slower.
+
+    How to fix: unset it.
+
+    When it is wrong: under compute-sanitizer it is right.
+
+    Sources: PyTorch documentation, CUDA environment variables.
+    """
+    yield from _switched_on(
+        case,
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING",),
+        "makes every allocation of torch go to the driver.",
+        "It is for memory checkers; left on, programs are many times slower.",
+    )
+
+
+def jit_cache_off(case: Case) -> Iterable[Problem]:
+    """CUDA_CACHE_DISABLE is on: what the driver compiles from PTX is thrown away.
+
+    What it checks: the variable.
+
+    Why it matters: programs with PTX for a newer GPU compile it at every start, which can take minutes.
+
+    How to fix: unset it; where the home folder is slow or full, set CUDA_CACHE_PATH.
+
+    When it is wrong: for measuring compile times it is right.
+
+    Sources: CUDA C++ Programming Guide, CUDA Environment Variables.
+    """
+    yield from _switched_on(
+        case,
+        ("CUDA_CACHE_DISABLE",),
+        "throws away what the driver compiles from PTX.",
+        "Programs with PTX compile it again at every start.",
+    )
+
+
+def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str) -> Iterable[Problem]:
+    """A problem for each of the variables that is on."""
+    values = known(case.snapshot.environment)
+    for name in names:
+        value = values.get(name)
+        if value is not None and value.strip().lower() in ON:
+            yield Problem(
+                subject=name,
+                what=f"{name}={value} {does}",
+                why=why,
+                evidence=variable_evidence(name, value),
+                remedies=driver_fixes.unset(case, name),
+            )
+
+
+def module_loading_invalid(case: Case) -> Iterable[Problem]:
+    """CUDA_MODULE_LOADING has a value that the driver does not know.
+
+    What it checks: values other than LAZY, EAGER and DEFAULT.
+
+    Why it matters: the driver ignores it, so what was meant does not happen.
+
+    How to fix: LAZY (the default since CUDA 12.2 on Linux) or EAGER.
+
+    When it is wrong: a driver newer than this text may know more values.
+
+    Sources: CUDA C++ Programming Guide, Lazy Loading.
+    """
+    value = known(case.snapshot.environment).get(MODULE_LOADING)
+    if value is None or value.strip() in ("LAZY", "EAGER", "DEFAULT", ""):
+        return
+    yield Problem(
+        subject=MODULE_LOADING,
+        what=f"{MODULE_LOADING}={value!r} is not a value that the driver knows (LAZY, EAGER); it is ignored.",
+        why="Kernels are loaded in the default way, whatever was meant.",
+        evidence=variable_evidence(MODULE_LOADING, value),
+        remedies=driver_fixes.set_to(case, MODULE_LOADING, value.strip().upper())
+        if value.strip().upper() in ("LAZY", "EAGER")
+        else driver_fixes.unset(case, MODULE_LOADING),
+    )
+
+
+_OPTION = re.compile(r"\s*([a-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]+?)\s*", re.IGNORECASE)
+_OPTION_NAMES = frozenset(
+    {
+        "backend",
+        "expandable_segments",
+        "garbage_collection_threshold",
+        "graph_capture_record_stream_reuse",
+        "max_non_split_rounding_mb",
+        "max_split_size_mb",
+        "per_process_memory_fraction",
+        "pinned_num_register_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_use_background_threads",
+        "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "release_lock_on_cudamalloc",
+        "release_lock_on_hipmalloc",
+        "roundup_bypass_threshold_mb",
+        "roundup_power2_divisions",
+        "throw_on_cudamalloc_oom",
+        "use_uvm",
+    }
+)
+"""Options of torch's CUDA allocator up to 2.15 (CUDAAllocatorConfig, AcceleratorAllocatorConfig)."""
+
+
+def alloc_conf_malformed(case: Case) -> Iterable[Problem]:
+    """PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF) cannot be parsed by torch.
+
+    What it checks: the form `option:value,option:value`, the names of the options, and torch's own error.
+
+    Why it matters: torch raises an error at the first use of the GPU.
+
+    How to fix: write option:value pairs separated by commas, without spaces or quotes inside.
+
+    When it is wrong: a torch newer than this text may know more options; an unknown name alone is only a remark.
+
+    Sources: PyTorch documentation, CUDA semantics, memory management.
+    """
+    texts = seen(case, "alloc-conf-malformed")
+    values = variables(case)
+    if texts:
+        shown = [evidence for name in ALLOC_CONF if name in values for evidence in variable_evidence(name, values[name])]
+        yield Problem(
+            subject=ALLOC_CONF[1],
+            what="torch cannot parse its allocator's configuration.",
+            why="It has the form option:value,option:value; torch stops at the first option that it does not know.",
+            evidence=(*texts, *shown),
+            remedies=driver_fixes.unset(case, ALLOC_CONF[1]),
+        )
+        return
+    for name in ALLOC_CONF:
+        value = known(case.snapshot.environment).get(name)
+        fault = _conf_fault(value) if value is not None and value.strip() else None
+        if value is not None and fault is not None:
+            words, severity = fault
+            yield Problem(
+                subject=name,
+                what=f"{name}={value!r}: {words}.",
+                why="torch raises an error at the first use of the GPU where it cannot parse the value.",
+                evidence=variable_evidence(name, value),
+                severity=severity,
+                remedies=driver_fixes.unset(case, name),
+            )
+
+
+def _conf_fault(value: str) -> tuple[str, Severity] | None:
+    """What is wrong with an allocator configuration, and how bad; None where it is well formed."""
+    position = 0
+    while position < len(value):
+        match = _OPTION.match(value, position)
+        end = match.end() if match is not None else position
+        if match is None or (end < len(value) and value[end] != ","):
+            return f"{value[position:].split(',')[0]!r} is not option:value", Severity.WARNING
+        option, setting = match[1].lower(), match[2].strip()
+        if option not in _OPTION_NAMES:
+            return f"the option {option!r} is not known", Severity.NOTE
+        if option == "max_split_size_mb" and setting.isdigit() and int(setting) <= 20:
+            return "max_split_size_mb has to be above 20", Severity.WARNING
+        if option == "expandable_segments" and setting not in ("True", "False"):
+            return "expandable_segments takes True or False", Severity.WARNING
+        position = end + 1
+    return None
+
+
+_NCCL_SWITCHES: Mapping[str, str] = {
+    "NCCL_P2P_DISABLE": "copies between GPUs go through host memory",
+    "NCCL_SHM_DISABLE": "processes of one host talk over the network",
+    "NCCL_IB_DISABLE": "InfiniBand and RoCE are not used",
+    "NCCL_CUMEM_ENABLE": "NCCL allocates in its own way",
+    "NCCL_NVLS_ENABLE": "the switch's reductions are not used",
+}
+
+
+def nccl_setting_left_on(case: Case) -> Iterable[Problem]:
+    """A variable that works around an NCCL fault is set, and slows communication down.
+
+    What it checks: NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE set to 1, NCCL_NVLS_ENABLE set to 0, NCCL_DEBUG set to
+    TRACE, and NCCL_SOCKET_IFNAME that names the loopback.
+
+    Why it matters: such switches are set to get past a hang and then forgotten; several GPUs work at a fraction of their speed.
+
+    How to fix: unset it and try again.
+
+    When it is wrong: on machines without peer access (many with GeForce GPUs, some virtual machines) they are needed.
+
+    Sources: NCCL documentation, environment variables.
+    """
+    values = known(case.snapshot.environment)
+    for name, effect in _NCCL_SWITCHES.items():
+        bad = "0" if name.endswith("_ENABLE") else "1"
+        if name != "NCCL_CUMEM_ENABLE" and values.get(name, "").strip() == bad:
+            yield _nccl_problem(case, name, values[name], f"{effect}.")
+    if values.get("NCCL_DEBUG", "").strip().upper() == "TRACE":
+        yield _nccl_problem(case, "NCCL_DEBUG", values["NCCL_DEBUG"], "every call is written to the log.")
+    interface = values.get("NCCL_SOCKET_IFNAME", "").strip()
+    if interface in ("lo", "=lo"):
+        yield _nccl_problem(case, "NCCL_SOCKET_IFNAME", interface, "only the loopback is used; several hosts cannot connect.")
+
+
+def _nccl_problem(case: Case, name: str, value: str, effect: str) -> Problem:
+    return Problem(
+        subject=name,
+        what=f"{name}={value}: {effect}",
+        why="It is mostly set to get past a fault, and slows communication down when it stays.",
+        evidence=variable_evidence(name, value),
+        remedies=driver_fixes.unset(case, name),
+    )
+
+
+def library_path_stale(case: Case) -> Iterable[Problem]:
+    """LD_LIBRARY_PATH names folders that do not exist.
+
+    What it checks: each entry, and empty entries (which mean the current folder).
+
+    Why it matters: it does no harm by itself; it often is what is left of a toolkit that was removed, while another is meant.
+
+    How to fix: take the entries out where the variable is set (~/.bashrc, module files).
+
+    When it is wrong: official CUDA images name folders that exist only where the driver is mounted there.
+
+    Sources: ld.so(8).
+    """
+    folders = known(case.snapshot.libraries.ld_library_path)
+    gone = tuple(folder.path for folder in folders if not folder.exists and folder.path and not _of_images(folder.path))
+    if gone:
+        kept = ":".join(folder.path for folder in folders if folder.path and folder.path not in gone)
+        yield Problem(
+            subject="LD_LIBRARY_PATH",
+            what=f"LD_LIBRARY_PATH names {len(gone)} folder{'s' if len(gone) != 1 else ''} that do{'es' if len(gone) == 1 else ''} not exist: {', '.join(gone[:4])}.",
+            why="They are harmless by themselves, and often what is left of a toolkit that was removed.",
+            evidence=tuple(Evidence(fact="libraries.ld_library_path", value=path, source="LD_LIBRARY_PATH") for path in gone[:4]),
+            remedies=(driver_fixes.as_user(case, "Take them out", f"export LD_LIBRARY_PATH={kept}"),),
+        )
+
+
+def _of_images(path: str) -> bool:
+    """Is it one of the folders that NVIDIA's images name for drivers that may be mounted there?"""
+    return path.startswith(("/usr/local/nvidia/", "/usr/local/cuda/compat", "/.singularity.d/"))
+
+
+def variable_misspelt(case: Case) -> Iterable[Problem]:
+    """A variable is set that nothing reads, and whose name is nearly that of one that CUDA reads.
+
+    What it checks: names with the prefixes of CUDA, NCCL and torch against the table of variables.
+
+    Why it matters: a misspelt name is ignored without a word, so what was meant does not happen.
+
+    How to fix: correct the name.
+
+    When it is wrong: programs of the user's may read variables of their own with such names.
+
+    Sources: matrices/env_vars.toml.
+    """
+    for name, value in known(case.snapshot.environment).items():
+        if not name.startswith(_OWNERS) or not name.isupper():
+            continue
+        meant = case.matrices.env.meant(name)
+        if meant is not None:
+            yield Problem(
+                subject=name,
+                what=f"Nothing is known to read {name}={value}; {meant.name} was probably meant.",
+                why="A misspelt name is ignored without a word.",
+                evidence=variable_evidence(name, value),
+                confidence=Confidence.POSSIBLE,
+                remedies=(
+                    driver_fixes.as_user(case, f"Set {meant.name} instead", f"unset {name}", f"export {meant.name}={value}"),
+                ),
+            )
+
+
+def mps_connection_failed(case: Case) -> Iterable[Problem]:
+    """CUDA cannot reach the MPS daemon that it is told to use (error 805).
+
+    What it checks: error 805 and its text.
+
+    Why it matters: with MPS every CUDA program of the user connects to a daemon through the folder CUDA_MPS_PIPE_DIRECTORY. Where
+    the daemon is gone or belongs to another user, no program starts.
+
+    How to fix: start the daemon again, or end what is left of it and unset the variable.
+
+    When it is wrong: in a container the folder of the host's daemon has to be mounted.
+
+    Sources: NVIDIA Multi-Process Service documentation; cuda.h, CUDA_ERROR_MPS_CONNECTION_FAILED (805).
+    """
+    texts = seen(case, "mps-connection-failed")
+    status = maybe(case.snapshot.driver.cu_init)
+    failed = status is not None and status.code == 805
+    if driver_works(case.snapshot) or not (texts or failed):
+        return
+    folder = variables(case).get("CUDA_MPS_PIPE_DIRECTORY")
+    yield Problem(
+        subject="MPS",
+        what="CUDA cannot reach the MPS daemon" + (f" through {folder}." if folder else "."),
+        why="With MPS every CUDA program connects to a daemon; it is gone, or belongs to another user.",
+        evidence=(*texts, *(variable_evidence("CUDA_MPS_PIPE_DIRECTORY", folder) if folder else ())),
+        remedies=(
+            driver_fixes.as_root(
+                "Start the daemon again",
+                "echo quit | nvidia-cuda-mps-control",
+                "nvidia-cuda-mps-control -d",
+                verify=("cudadoctor check",),
+            ),
+            *driver_fixes.unset(case, "CUDA_MPS_PIPE_DIRECTORY"),
+        ),
+    )
+
+
+def tf32_overridden(case: Case) -> Iterable[Problem]:
+    """NVIDIA_TF32_OVERRIDE=0 switches TF32 off for every library.
+
+    What it checks: the variable, with a CUDA build of torch.
+
+    Why it matters: float32 matrix products do not use the tensor cores, whatever the program asks for.
+
+    How to fix: unset it where speed matters more than the last bits.
+
+    When it is wrong: for comparing results bit by bit it is right.
+
+    Sources: cuBLAS and cuDNN documentation, NVIDIA_TF32_OVERRIDE.
+    """
+    value = known(case.snapshot.environment).get("NVIDIA_TF32_OVERRIDE")
+    if value is None or value.strip() != "0":
+        return
+    build = torch(case.snapshot)
+    asks = " (torch's own setting is ignored)" if build is not None and torch_build(build) is TorchBuild.CUDA else ""
+    yield Problem(
+        subject="NVIDIA_TF32_OVERRIDE",
+        what=f"NVIDIA_TF32_OVERRIDE=0 switches TF32 off for every library{asks}.",
+        why="float32 matrix products then do not use the tensor cores.",
+        evidence=variable_evidence("NVIDIA_TF32_OVERRIDE", value),
+        remedies=driver_fixes.unset(case, "NVIDIA_TF32_OVERRIDE"),
+    )
 
 
 RULES = (
@@ -112,4 +664,32 @@ RULES = (
         visible_devices_invalid,
         explained_by=("visible-devices-hide-all",),
     ),
+    Rule(
+        "CD703",
+        "visible-devices-renumbering",
+        Severity.ERROR,
+        "The program uses a physical index under CUDA_VISIBLE_DEVICES",
+        visible_devices_renumbering,
+    ),
+    Rule("CD704", "mig-uuid-app-unsupported", Severity.ERROR, "The program cannot parse a GPU's UUID", mig_uuid_app_unsupported),
+    Rule("CD705", "device-order-differs", Severity.NOTE, "CUDA's order of GPUs is not nvidia-smi's", device_order_differs),
+    Rule("CD706", "ptx-jit-forced", Severity.WARNING, "CUDA_FORCE_PTX_JIT is on", ptx_jit_forced),
+    Rule("CD707", "ptx-jit-disabled", Severity.WARNING, "CUDA_DISABLE_PTX_JIT is on", ptx_jit_disabled),
+    Rule("CD708", "launch-blocking-on", Severity.NOTE, "CUDA_LAUNCH_BLOCKING is on", launch_blocking_on),
+    Rule("CD709", "module-loading-invalid", Severity.WARNING, "CUDA_MODULE_LOADING has an unknown value", module_loading_invalid),
+    Rule("CD710", "alloc-conf-malformed", Severity.ERROR, "torch's allocator configuration is malformed", alloc_conf_malformed),
+    Rule("CD711", "nccl-setting-left-on", Severity.NOTE, "An NCCL workaround is switched on", nccl_setting_left_on),
+    Rule("CD712", "library-path-stale", Severity.NOTE, "LD_LIBRARY_PATH names absent folders", library_path_stale),
+    Rule("CD713", "variable-misspelt", Severity.NOTE, "A variable's name is probably misspelt", variable_misspelt),
+    Rule(
+        "CD714",
+        "device-ordinal-absent",
+        Severity.ERROR,
+        "The program asks for a GPU that it does not have",
+        device_ordinal_absent,
+    ),
+    Rule("CD715", "memory-caching-off", Severity.NOTE, "torch's memory cache is switched off", memory_caching_off),
+    Rule("CD716", "jit-cache-off", Severity.NOTE, "The driver's compile cache is switched off", jit_cache_off),
+    Rule("CD717", "mps-connection-failed", Severity.ERROR, "CUDA cannot reach the MPS daemon", mps_connection_failed),
+    Rule("CD718", "tf32-overridden", Severity.NOTE, "NVIDIA_TF32_OVERRIDE switches TF32 off", tf32_overridden),
 )

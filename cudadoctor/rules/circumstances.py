@@ -1,0 +1,155 @@
+"""What the snapshot and the texts show of the surroundings: WSL, containers, how they were started. Never a judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cudadoctor.model.fact import Known, maybe
+from cudadoctor.model.finding import Evidence
+from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform
+from cudadoctor.rules.engine import Case
+from cudadoctor.rules.questions import driver_works, in_container, platform
+
+CONTAINER_SIGNS = (
+    "shown-docker-run",
+    "shown-container",
+    "container-no-gpu-driver",
+    "container-require-unsatisfied",
+    "container-cli-failed",
+    "container-unknown-device",
+    "container-no-gpu-warning",
+    "container-compat-note",
+    "cdi-spec-missing",
+    "kubernetes-no-gpu-resource",
+    "shown-no-cgroups",
+)
+ASKS_FOR_GPU = (
+    "--gpus",
+    "runtime=nvidia",
+    "runtime nvidia",
+    "nvidia.com/gpu",
+    "/dev/nvidia",
+    "/dev/dxg",
+    "nvidia_visible_devices",
+    "nvidia-docker",
+    "--nv",
+    "--device all",
+)
+"""Parts of a container's command line, in lower case, that give it a GPU."""
+CUDA_FAILURES = (
+    "cuda-error-35",
+    "cuda-error-100",
+    "cuda-error-802",
+    "cuda-error-803",
+    "cuda-error-999",
+    "cuda-init-unknown-error",
+    "cuda-not-initialized",
+    "cuda-os-call-failed",
+    "forward-compat-unsupported",
+    "driver-too-old",
+    "framework-no-platform",
+    "gpu-access-blocked-by-os",
+    "libcuda-load-failed",
+    "libcuda-symbol-missing",
+    "no-nvidia-gpu",
+    "nvml-init-failed",
+    "nvml-unknown-error",
+    "nvml-version-mismatch",
+    "smi-cannot-communicate",
+    "smi-no-devices",
+    "stub-libcuda",
+    "torch-driver-too-old",
+    "torch-no-gpu-visible",
+    "torch-no-nvidia-driver",
+    "wsl-adapter-failed",
+)
+"""Errors with which CUDA or the driver's tools do not start at all."""
+NO_DRIVER_IN_REACH = (
+    "libcuda-load-failed",
+    "torch-no-nvidia-driver",
+    "container-no-gpu-warning",
+    "smi-not-installed",
+    "torch-no-gpu-visible",
+    "cuda-error-35",
+    "cuda-error-100",
+    "framework-no-platform",
+    "driver-lib-missing",
+    "no-nvidia-gpu",
+)
+"""Errors that a program prints where no driver is in reach."""
+
+
+def in_wsl(case: Case) -> bool:
+    """Is this WSL, as the snapshot or a text says?"""
+    return platform(case.snapshot) is Platform.WSL or maybe(case.snapshot.wsl.wsl_version) is not None or case.saw("shown-wsl")
+
+
+def on_windows(case: Case) -> bool:
+    """Is this native Windows?"""
+    return platform(case.snapshot) is Platform.WINDOWS and not case.saw("shown-wsl")
+
+
+def container_shown(case: Case) -> bool:
+    """Is this a container, or a text about one?"""
+    return in_container(case.snapshot) or case.saw(*CONTAINER_SIGNS)
+
+
+def asks_for_gpu(run: ErrorSeen) -> bool:
+    """Does this command line give the container a GPU?"""
+    line = f"{run.text} {run.values.get('arguments', '')}".lower()
+    return any(part in line for part in ASKS_FOR_GPU)
+
+
+def started_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
+    """The container command lines of a text, where none of them asks for a GPU."""
+    runs = case.errors("shown-docker-run")
+    return () if any(asks_for_gpu(run) for run in runs) else runs
+
+
+def started_with_gpu(case: Case) -> bool:
+    """Does a command line of the text give the container a GPU?"""
+    return any(asks_for_gpu(run) for run in case.errors("shown-docker-run"))
+
+
+def cuda_fails(case: Case) -> bool:
+    """Is there evidence that CUDA does not start: cuInit failed, or a text says so?"""
+    if driver_works(case.snapshot):
+        return False
+    status = maybe(case.snapshot.driver.cu_init)
+    return (status is not None and status.code != 0) or case.saw(*CUDA_FAILURES)
+
+
+def cu_init_code(case: Case) -> int | None:
+    """The code that cuInit answered; None where it was not asked or did not answer."""
+    status = maybe(case.snapshot.driver.cu_init)
+    return status.code if status is not None else None
+
+
+def status_words(status: ApiStatus) -> str:
+    """`999 CUDA_ERROR_UNKNOWN unknown error`."""
+    return " ".join(part for part in (str(status.code), status.name, status.message) if part)
+
+
+def cu_init_evidence(case: Case) -> tuple[Evidence, ...]:
+    """What cuInit answered, as evidence; nothing where it did not fail."""
+    fact = case.snapshot.driver.cu_init
+    if isinstance(fact, Known) and fact.value.code != 0:
+        return (Evidence(fact="driver.cu_init", value=status_words(fact.value), source=fact.source, line=fact.line),)
+    return ()
+
+
+def as_evidence(errors: tuple[ErrorSeen, ...], limit: int = 3) -> tuple[Evidence, ...]:
+    """Texts as evidence, quoted; the first few."""
+    return tuple(
+        Evidence(fact=f"errors.{error.kind}", value=error.text, source=error.source, line=error.line) for error in errors[:limit]
+    )
+
+
+def variable_evidence(variable: str, value: str) -> tuple[Evidence, ...]:
+    """An environment variable's value as evidence."""
+    return (Evidence(fact=f"environment.{variable}", value=repr(value), source="environment"),)
+
+
+def variables(case: Case) -> Mapping[str, str]:
+    """The CUDA-related environment variables; empty where they were not read."""
+    return maybe(case.snapshot.environment) or {}

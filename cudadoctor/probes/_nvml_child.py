@@ -63,7 +63,11 @@ class Nvml:
         """NVML's own number, name and words of an error."""
         module, code = self.module, getattr(error, "value", -1)
         names = [name for name in dir(module) if name.startswith("NVML_ERROR_") and getattr(module, name) == code]
-        return {"code": code, "name": names[0] if names else "", "message": str(error)}
+        try:
+            message = text(module.nvmlErrorString(code))  # pynvml has texts of its own for some errors
+        except (module.NVMLError, AttributeError):  # the library is not loaded
+            message = str(error)
+        return {"code": code, "name": names[0] if names else "", "message": message}
 
     def read(self, call: Call) -> Answer:
         """{"value": ...} or {"error": {...}}: an old library lacks functions, an old GPU features."""

@@ -154,7 +154,7 @@ def parse_list(text: str) -> dict[int, tuple[str, ...]]:
           MIG 3g.40gb     Device  0: (UUID: MIG-00000000-0000-4000-8000-0000000000ad)
     """
     heads = list(LIST_GPU.finditer(text))
-    ends = [head.start() for head in heads[1:]] + [len(text)]
+    ends = [*(head.start() for head in heads), len(text)][1:]
     return {
         int(head["index"]): tuple(match["profile"] for match in LIST_MIG.finditer(text[head.end() : end]))
         for head, end in zip(heads, ends, strict=True)

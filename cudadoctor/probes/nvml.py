@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,7 +94,7 @@ def collect_events(program: RunningProgram, timeout: float, source: str) -> tupl
     while (line := program.read_line(deadline)) is not None:
         lines += parse_line(line)
     completed = program.finish(deadline)
-    return tuple(lines), unsuccessful(completed, timeout, source)
+    return tuple(lines), unsuccessful(replace(completed, stdout=""), timeout, source)
 
 
 def parse_line(line: str) -> Iterator[dict[str, Any]]:

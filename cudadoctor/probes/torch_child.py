@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ class TorchChild:
         doing = steps[-1] if steps else "starting Python"
         if completed is None:
             return Missing(MissingReason.TIMEOUT, f"{doing}: no answer within {waited:.1f} s", SOURCE)
-        failure = unsuccessful(completed, waited, SOURCE)
+        failure = unsuccessful(replace(completed, stdout=""), waited, SOURCE)
         if failure is not None and completed.signal_name:
             return Missing(failure.reason, f"{doing}: died of {completed.signal_name}{crash_place(completed.stderr)}", SOURCE)
         if failure is not None:

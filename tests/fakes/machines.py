@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tests.fakes.cuda_tools import fake_nvidia_smi, fake_toolkit
 from tests.fakes.fakebin import Says, fake_program
@@ -71,12 +72,12 @@ class Machine:
     nvidia_smi: Path
 
 
-def _torch(version: str, cuda: str | None, archs: Sequence[str], gpu: tuple[str, str], **more: object) -> StubTorch:
+def _torch(version: str, cuda: str | None, archs: Sequence[str], gpu: tuple[str, str], **more: Any) -> StubTorch:
     return replace(StubTorch(version, cuda, archs, (gpu,)), **more)
 
 
 def _no_kernel_image(torch: StubTorch) -> StubTorch:
-    text = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be asynchronously reported"
+    text = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be asynchronous"
     name, capability = torch.devices[0]
     sm = "sm_" + capability.replace(".", "")
     warning = f"{name} with CUDA capability {sm} is not compatible with the current PyTorch installation."
@@ -95,9 +96,9 @@ _HEALTHY_4090 = MachineSpec(
 )
 _MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.183\n"
 _TOO_OLD = (
-    "The NVIDIA driver on your system is too old (found version 12000). Please update your GPU driver by downloading and installing "
-    "a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: https://pytorch.org to install a "
-    "PyTorch version that has been compiled with your version of the CUDA driver."
+    "The NVIDIA driver on your system is too old (found version 12000). Please update your GPU driver by downloading and "
+    "installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: "
+    "https://pytorch.org to install a PyTorch version that has been compiled with your version of the CUDA driver."
 )
 
 MACHINES: Mapping[str, MachineSpec] = {
@@ -143,8 +144,9 @@ MACHINES: Mapping[str, MachineSpec] = {
             CU124,
             _4090,
             is_available=False,
-            cuda_error="Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
-            "that might have already set an error? Error 803: system has unsupported display driver / cuda driver combination",
+            cuda_error="Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
+            "NumCudaDevices() that might have already set an error? Error 803: system has unsupported display driver / cuda "
+            "driver combination",
         ),
         nvml_answers={"init": 18},
         nvidia_smi=Says(_MISMATCH, exit_code=18),

@@ -168,10 +168,8 @@ def write_stub_torch(site: Path, torch: StubTorch) -> None:
     (site / "torch").mkdir(parents=True)
     (site / "torch" / "__init__.py").write_text(_INIT)
     (site / "torch" / "said.json").write_text(json.dumps(vars(torch)))
-    cuda = repr(torch.cuda)
-    (site / "torch" / "version.py").write_text(
-        f"from typing import Optional\n\n__version__ = {torch.version!r}\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n"
-    )
+    lines = (f"__version__ = {torch.version!r}", f"cuda: Optional[str] = {torch.cuda!r}", "hip: Optional[str] = None")
+    (site / "torch" / "version.py").write_text("\n".join(("from typing import Optional", "", *lines, "")))
 
 
 def add_distribution(site: Path, name: str, version: str, installer: str = "pip") -> None:

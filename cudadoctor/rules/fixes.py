@@ -11,12 +11,11 @@ from msgspec import structs
 from cudadoctor.matrices.torch_builds import TorchWheel
 from cudadoctor.model.fact import NOT_ASKED, Known, maybe
 from cudadoctor.model.finding import Fix, Where
-from cudadoctor.model.snapshot import EnvironmentKind, LibraryCopy, Package, Platform, Snapshot, Torch, TorchBuild
-from cudadoctor.model.versions import CudaVersion, DriverRelease
+from cudadoctor.model.snapshot import LibraryCopy, Package, Platform, Snapshot, Torch, TorchBuild
+from cudadoctor.model.versions import DriverRelease
 from cudadoctor.recommend import Target, fitting_wheels
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.questions import (
-    chosen_toolkit,
     driver_platform,
     environment,
     gpus_with_capability,
@@ -212,7 +211,7 @@ def drop_from_library_path(case: Case, part: str, path: str | None) -> tuple[Rem
                 Fix(
                     title=f"Take {', '.join(culprits)} out of LD_LIBRARY_PATH",
                     commands=(f"export LD_LIBRARY_PATH={shlex.quote(rest)}",),
-                    where=_here(case.snapshot),
+                    where=here(case.snapshot),
                 )
             ),
         )
@@ -221,7 +220,7 @@ def drop_from_library_path(case: Case, part: str, path: str | None) -> tuple[Rem
             Fix(
                 title=f"Take the {part} folder out of the loader's configuration",
                 commands=(f"grep -rn {part} /etc/ld.so.conf /etc/ld.so.conf.d/", "sudo ldconfig"),
-                where=_here(case.snapshot),
+                where=here(case.snapshot),
                 needs_root=True,
                 verify=("ldconfig -p | grep libcuda.so",),
             )
@@ -239,7 +238,7 @@ def provide_libcuda(case: Case, elsewhere: Sequence[LibraryCopy]) -> tuple[Remed
                 Fix(
                     title="Put the folder of the driver's library on the loader's path",
                     commands=(f"export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH",),
-                    where=_here(snapshot),
+                    where=here(snapshot),
                     verify=("cudadoctor check",),
                 )
             ),
@@ -285,87 +284,8 @@ def provide_libcuda(case: Case, elsewhere: Sequence[LibraryCopy]) -> tuple[Remed
     )
 
 
-def _here(snapshot: Snapshot) -> Where:
+def here(snapshot: Snapshot) -> Where:
+    """Where the machine's own commands are typed: in WSL, in the container, or on the host."""
     if platform(snapshot) is Platform.WSL:
         return Where.WSL
     return Where.CONTAINER if in_container(snapshot) else Where.HOST
-
-
-def install_toolkit(case: Case, wanted: CudaVersion | None) -> tuple[Remedy, ...]:
-    """Installing a toolkit of the wanted release beside the present one."""
-    if wanted is None:
-        return ()
-    snapshot = case.snapshot
-    dashed = f"{wanted.major}-{wanted.minor}"
-    if maybe(snapshot.python.kind) is EnvironmentKind.CONDA:
-        commands: tuple[str, ...] = (f"conda install -c conda-forge cuda-toolkit 'cuda-version={wanted.release}'",)
-        return (
-            Remedy(
-                Fix(
-                    title=f"Install the CUDA {wanted.release} toolkit into the conda environment",
-                    commands=commands,
-                    where=Where.VENV,
-                    verify=("nvcc --version",),
-                )
-            ),
-        )
-    commands = {
-        "apt": (f"sudo apt-get install cuda-toolkit-{dashed}",),
-        "dnf": (f"sudo dnf install cuda-toolkit-{dashed}",),
-        "zypper": (f"sudo zypper install cuda-toolkit-{dashed}",),
-    }.get(package_manager(snapshot) or "", ())
-    fix = Fix(
-        title=f"Install the CUDA {wanted.release} toolkit (from NVIDIA's repository), and name it in CUDA_HOME",
-        commands=(
-            *commands,
-            f"export CUDA_HOME=/usr/local/cuda-{wanted.release} PATH=/usr/local/cuda-{wanted.release}/bin:$PATH",
-        ),
-        where=_here(snapshot),
-        needs_root=True,
-        verify=("nvcc --version",),
-    )
-    return (Remedy(fix),)
-
-
-def compile_machine_code(case: Case) -> tuple[Remedy, ...]:
-    """Compiling machine code for the exact GPU, which needs no PTX compilation by the driver."""
-    capabilities = sorted({gpu.compute_capability for gpu in gpus_with_capability(case)})
-    target = f"sm_{capabilities[0].number}" if capabilities else "sm_XY"
-    arch_list = ";".join(map(str, capabilities)) or "X.Y"
-    return (
-        Remedy(
-            Fix(
-                title="Compile machine code for the exact GPU instead of PTX",
-                commands=(f"nvcc -arch={target} ...", f"export TORCH_CUDA_ARCH_LIST={shlex.quote(arch_list)}"),
-                where=_here(case.snapshot),
-            )
-        ),
-    )
-
-
-def older_host_compiler(case: Case) -> tuple[Remedy, ...]:
-    """Installing a gcc that the chosen nvcc accepts beside the present one, and naming it."""
-    toolkit = chosen_toolkit(case.snapshot)
-    version = maybe(toolkit.toolkit_version) if toolkit is not None else None
-    bounds = case.matrices.compilers.bounds(version) if version is not None else None
-    newest = str(bounds.gcc_max) if bounds is not None else "N"
-    title = (
-        f"Use gcc {newest}, the newest that nvcc {version} accepts" if bounds is not None else "Use a gcc that this nvcc accepts"
-    )
-    commands = {
-        "apt": (f"sudo apt-get install g++-{newest}",),
-        "dnf": (f"sudo dnf install gcc-toolset-{newest}",),
-        "pacman": (f"sudo pacman -S gcc{newest}",),
-        "zypper": (f"sudo zypper install gcc{newest}-c++",),
-    }.get(package_manager(case.snapshot) or "", ())
-    names = f"export NVCC_CCBIN=g++-{newest} CUDAHOSTCXX=g++-{newest}"
-    return (
-        Remedy(
-            Fix(
-                title=title,
-                commands=(*commands, names) if bounds is not None else (names,),
-                where=_here(case.snapshot),
-                needs_root=bool(commands),
-            )
-        ),
-    )

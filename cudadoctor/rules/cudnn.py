@@ -1,0 +1,472 @@
+"""Rules about cuDNN: missing, of another major or minor, mixed, or without kernels for this GPU (CD320 to CD329)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cudadoctor.matrices.cudnn import version_of
+from cudadoctor.model.fact import known, maybe
+from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
+from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy
+from cudadoctor.model.versions import DottedVersion, VersionError
+from cudadoctor.rules import library_fixes
+from cudadoctor.rules.driver import seen
+from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.fixes import install_other_torch
+from cudadoctor.rules.libraries import named_libraries
+from cudadoctor.rules.questions import (
+    gpus_with_capability,
+    subject,
+    torch,
+    torch_cuda_version,
+    torch_release,
+    torch_version_text,
+)
+from cudadoctor.rules.toolkit_questions import variable_evidence
+
+MAJOR_IN_NAME = re.compile(r"\.so\.(\d{1,2})\b|64_(\d{1,2})(?:\.dll)?$")
+ONLY_IN_8 = re.compile(r"_(?:infer|train)\b|_(?:infer|train)(?:64|\.)")
+ONLY_IN_9 = re.compile(r"_(?:graph|heuristic|engines_\w+|ext)\b|_(?:cnn|ops|adv)(?:\.so|64|$)")
+"""Libraries of one cuDNN major only (matrices/cudnn.toml, renamed)."""
+CUDNN_WHEEL = re.compile(r"nvidia-cudnn(?:-cu\d+)?|cudnn")
+
+
+def needed_major(library: str) -> int | None:
+    """The cuDNN major that a library's name belongs to; None where the name does not tell."""
+    name = library.lower()
+    match = MAJOR_IN_NAME.search(name)
+    if match is not None:
+        return int(match[1] or match[2])
+    if ONLY_IN_8.search(name):
+        return 8
+    return 9 if ONLY_IN_9.search(name) else None
+
+
+def installed(case: Case) -> tuple[tuple[DottedVersion, Evidence], ...]:
+    """The cuDNN versions that are known to be installed, each with where that was seen."""
+    found: list[tuple[DottedVersion, Evidence]] = []
+    snapshot = case.snapshot
+    for package in maybe(snapshot.python.packages) or ():
+        if CUDNN_WHEEL.fullmatch(package.name):
+            _add(found, package.package_version, "python.packages", f"{package.name} {package.package_version}", "package list")
+    for copy in maybe(snapshot.libraries.copies) or ():
+        if copy.soname.startswith("libcudnn.so"):
+            version = maybe(copy.library_version)
+            text = str(version) if version is not None else copy.soname.removeprefix("libcudnn.so").lstrip(".")
+            _add(found, text, "libraries.copies", copy.path, copy.via or "file system")
+    headers = maybe(snapshot.libraries.cudnn_headers) or ()
+    found += [
+        (one.cudnn_version, Evidence(fact="libraries.cudnn_headers", value=str(one.cudnn_version), source=one.path))
+        for one in headers
+    ]
+    return (*found, *_of_torch(case))
+
+
+def _add(found: list[tuple[DottedVersion, Evidence]], text: str, fact: str, value: str, source: str) -> None:
+    try:
+        version = DottedVersion.parse(text)
+    except VersionError:
+        return
+    found.append((version, Evidence(fact=fact, value=value, source=source)))
+
+
+def _of_torch(case: Case) -> tuple[tuple[DottedVersion, Evidence], ...]:
+    """The cuDNN that torch says it uses, else the one that its release comes with."""
+    build = torch(case.snapshot)
+    if build is None:
+        return ()
+    said = maybe(build.cudnn_version)
+    if said is not None:
+        return ((said, evidence("python.torch.cudnn_version", build.cudnn_version)[0]),)
+    release, runtime = torch_release(build), maybe(torch_cuda_version(build))
+    brought = case.matrices.torch.cudnn(release, runtime) if release is not None and runtime is not None else None
+    if brought is None:
+        return ()
+    return (
+        (brought, Evidence(fact="python.torch.torch_version", value=torch_version_text(build), source="torch builds matrix")),
+    )
+
+
+def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
+    """cuDNN of another major version is installed than the binary needs.
+
+    What it checks: which major the missing library's name belongs to (libcudnn_ops_infer is 8's, libcudnn_graph 9's) against the
+    cuDNN packages and files that are there; and texts that name a loaded and a compiled version.
+
+    Why it matters: majors are not compatible, and their libraries have other names: the needed one is not found however the
+    path is set.
+
+    How to fix: install the release of the package that uses the cuDNN that is there (ctranslate2 from 4.5 on and torch from 2.4
+    on use 9), or bring the other major beside it.
+
+    When it is wrong: where the needed major is installed as well, its folder is only not on the path (libcudnn-missing).
+
+    Sources: matrices/cudnn.toml, what frameworks expect; file lists of the wheels.
+    """
+    for error in _version_errors(case):
+        have, wanted = _versions(error)
+        if have is not None and wanted is not None and have.major != wanted.major:
+            yield Problem(
+                subject="cuDNN",
+                what=f"cuDNN {have} is loaded; the program was compiled with {wanted}, another major version.",
+                why="cuDNN majors are not compatible with each other.",
+                evidence=_quoted(error),
+                remedies=_other_cudnn(case, wanted.major),
+            )
+            return
+    errors = case.errors("libcudnn-missing")
+    needed = {major for name in named_libraries(errors) if (major := needed_major(name)) is not None}
+    if len(needed) != 1:
+        return
+    wanted_major = needed.pop()
+    there = installed(case)
+    if not there or any(version.major == wanted_major for version, _ in there):
+        return
+    have = there[0][0]
+    yield Problem(
+        subject="cuDNN",
+        what=f"The program needs cuDNN {wanted_major} ({', '.join(named_libraries(errors))}); cuDNN {have} is installed.",
+        why="The libraries of cuDNN majors have different names and interfaces; no setting of the path lets one serve for the other.",
+        evidence=(*_quoted(*errors), *(item for _, item in there)),
+        remedies=(*_package_for_present(case, have.major), *_other_cudnn(case, wanted_major)),
+    )
+
+
+def _quoted(*errors: ErrorSeen) -> tuple[Evidence, ...]:
+    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
+
+
+def _version_errors(case: Case) -> tuple[ErrorSeen, ...]:
+    """The errors that compare a loaded with a compiled cuDNN."""
+    jax = tuple(one for one in case.errors("jax-cuda-init-failed") if "cudnn" in one.text.lower() and "wanted" in one.values)
+    return (*case.errors("cudnn-version-mismatch"), *jax)
+
+
+def _versions(error: ErrorSeen) -> tuple[DottedVersion | None, DottedVersion | None]:
+    """The loaded version and the one compiled with, as far as the text has them."""
+    values = error.values
+    return (
+        _parsed(values.get("have") or values.get("have_tuple", "")),
+        _parsed(values.get("wanted") or values.get("wanted_tuple", "")),
+    )
+
+
+def _parsed(text: str) -> DottedVersion | None:
+    """A version from `9.10.1`, `(8, 7, 0)` or the number 91001."""
+    plain = re.sub(r"[\s()]", "", text).replace(",", ".").strip(".")
+    try:
+        return version_of(int(plain)) if plain.isdigit() and len(plain) > 3 else DottedVersion.parse(plain)
+    except (VersionError, ValueError):
+        return None
+
+
+def _other_cudnn(case: Case, major: int) -> tuple[Remedy, ...]:
+    """Installing a cuDNN of this major, for torch's CUDA major."""
+    cuda = library_fixes.torch_major(case) or 12
+    wheel = f"nvidia-cudnn-cu{cuda}=={major}.*"
+    fix = Fix(
+        title=f"Install cuDNN {major} into the environment (a framework that brings its own may object)",
+        commands=(library_fixes.install_command(case.snapshot, [wheel]),),
+        where=Where.VENV,
+    )
+    return (Remedy(fix),)
+
+
+def _package_for_present(case: Case, major: int) -> tuple[Remedy, ...]:
+    """Installing the release of the program's package that uses the cuDNN that is there."""
+    names = {package.name for package in maybe(case.snapshot.python.packages) or ()}
+    rows = [row for row in case.matrices.cudnn.users if row.package in names and row.soname == f"libcudnn.so.{major}"]
+    return tuple(
+        Remedy(
+            Fix(
+                title=f"Install a {row.package} that uses cuDNN {major}",
+                commands=(library_fixes.install_command(case.snapshot, [_requirement(row.package, row.first, row.last)]),),
+                where=Where.VENV,
+            )
+        )
+        for row in rows
+        if row.package != "torch"
+    )
+
+
+def _requirement(package: str, first: DottedVersion, last: DottedVersion | None) -> str:
+    upper = f",<{last.major}.{last.minor + 1}" if last is not None else ""
+    return f"{package}>={first}{upper}"
+
+
+def libcudnn_missing(case: Case) -> Iterable[Problem]:
+    """A needed cuDNN library cannot be loaded.
+
+    What it checks: error texts of the loader, cuDNN itself and frameworks that name a cuDNN library.
+
+    Why it matters: convolutions and more need it; torch does not import without it, TensorFlow goes on without the GPU.
+
+    How to fix: put the folder of the cuDNN that is installed on the loader's path (pip's lies in site-packages/nvidia/cudnn/lib,
+    where only torch looks by itself), or install it.
+
+    When it is wrong: cuDNN of another major may be installed; cudnn-major-mismatch then is the cause.
+
+    Sources: dlerror texts of glibc; cuDNN's own loader; TensorFlow dso_loader; ctranslate2.
+    """
+    errors = case.errors("libcudnn-missing")
+    if not errors:
+        return
+    names = named_libraries(errors)
+    needed = next((major for name in names if (major := needed_major(name)) is not None), None)
+    dll = any(name.lower().endswith(".dll") or "64_" in name for name in names)
+    yield Problem(
+        subject="cuDNN",
+        what=f"{', '.join(names) or 'A cuDNN library'} cannot be loaded.",
+        why=f"The loader finds no cuDNN {needed} in the folders that it searches."
+        if needed is not None
+        else "The loader finds no cuDNN in the folders that it searches.",
+        evidence=(
+            *_quoted(*errors),
+            *(item for version, item in installed(case) if version.major == needed),
+            *variable_evidence(case.snapshot, "LD_LIBRARY_PATH"),
+        ),
+        remedies=library_fixes.provide(case, names),
+        tags=("cuda-dll-not-on-path",) if dll else (),
+    )
+
+
+def cudnn_version_mismatch(case: Case) -> Iterable[Problem]:
+    """The loaded cuDNN is of the same major as the binary was compiled with, and older.
+
+    What it checks: texts of XLA, torch and cuDNN that compare the loaded with the compiled version.
+
+    Why it matters: a program needs at least the minor it was compiled with; it stops, or fails at the first convolution.
+
+    How to fix: upgrade cuDNN to that minor; where the right one is installed too, let it be found first.
+
+    When it is wrong: another major is cudnn-major-mismatch.
+
+    Sources: XLA cuda_dnn.cc; torch/backends/cudnn/__init__.py; cuDNN documentation, API compatibility.
+    """
+    for error in _version_errors(case):
+        have, wanted = _versions(error)
+        if have is not None and wanted is not None and have.major != wanted.major:
+            continue
+        if "sublibrary" in error.text.lower():
+            continue
+        shown = (
+            f"cuDNN {have} is loaded; the program was compiled with {wanted}"
+            if have and wanted
+            else "The loaded cuDNN is older than the program needs"
+        )
+        yield Problem(
+            subject="cuDNN",
+            what=f"{shown}.",
+            why="Within a major a program needs at least the minor version that it was compiled with.",
+            evidence=(*_quoted(error), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
+            remedies=_upgrade(case, wanted),
+        )
+        return
+
+
+def _upgrade(case: Case, wanted: DottedVersion | None) -> tuple[Remedy, ...]:
+    cuda = library_fixes.torch_major(case) or _cudnn_wheel_major(case) or 12
+    bound = f">={wanted.major}.{wanted.minor},<{wanted.major + 1}" if wanted is not None else ""
+    fix = Fix(
+        title="Upgrade cuDNN" + (f" to {wanted.major}.{wanted.minor} or newer" if wanted is not None else ""),
+        commands=(library_fixes.install_command(case.snapshot, [f"nvidia-cudnn-cu{cuda}{bound}"]) + " --upgrade",),
+        where=Where.VENV,
+    )
+    return (Remedy(fix),)
+
+
+def _cudnn_wheel_major(case: Case) -> int | None:
+    for package in maybe(case.snapshot.python.packages) or ():
+        match = re.fullmatch(r"nvidia-cudnn-cu(\d+)", package.name)
+        if match is not None:
+            return int(match[1])
+    return None
+
+
+def cudnn_sublibrary_mix(case: Case) -> Iterable[Problem]:
+    """Parts of cuDNN are loaded from different installations.
+
+    What it checks: cuDNN's own status SUBLIBRARY_VERSION_MISMATCH; and the folders of the cuDNN files that torch's process has
+    mapped.
+
+    Why it matters: cuDNN loads its parts by name at first use; where LD_LIBRARY_PATH leads to another cuDNN, main library and
+    parts are of different versions and fail at the first convolution.
+
+    How to fix: take the other cuDNN's folder out of LD_LIBRARY_PATH.
+
+    When it is wrong: a link farm (conda) whose folders hold the same files.
+
+    Sources: cudnn_graph.h, CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH; ld.so(8).
+    """
+    errors = [one for one in case.errors("cudnn-version-mismatch") if "sublibrary" in one.text.lower()]
+    build = torch(case.snapshot)
+    mapped = build.mapped_libraries if build is not None else ()
+    folders = sorted({path.rpartition("/")[0] for path in mapped if "/libcudnn" in path})
+    if not errors and len(folders) < 2:
+        if build is None:
+            known(case.snapshot.python.torch)
+        return
+    yield Problem(
+        subject="cuDNN",
+        what="Parts of cuDNN are loaded from different installations" + (f": {', '.join(folders)}." if len(folders) > 1 else "."),
+        why="Main library and parts have to be of one version; cuDNN finds its parts by name, and LD_LIBRARY_PATH goes first.",
+        evidence=(*_quoted(*errors), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
+        remedies=library_fixes.clear_library_path(case, ()) if variable_evidence(case.snapshot, "LD_LIBRARY_PATH") else (),
+        tags=("cudnn-version-mismatch",) if errors else (),
+        severity=None if errors else Severity.WARNING,
+    )
+
+
+def several_cudnns(case: Case) -> Iterable[Problem]:
+    """Several cuDNNs of different versions are within the loader's reach.
+
+    What it checks: the versions of all copies of libcudnn that were found.
+
+    Why it matters: it does not while each program finds its own; a program that takes the first one may get the older.
+
+    How to fix: nothing, while everything works.
+
+    When it is wrong: never; it is a remark.
+
+    Sources: ld.so(8).
+    """
+    copies = [copy for copy in known(case.snapshot.libraries.copies) if copy.soname.startswith("libcudnn.so")]
+    versions = {str(version) for copy in copies if (version := maybe(copy.library_version)) is not None}
+    if len(versions) < 2:
+        return
+    yield Problem(
+        subject="cuDNN",
+        what=f"{len(copies)} copies of cuDNN are here: {', '.join(map(_shown, copies))}.",
+        why="Each program takes the one that its loader path leads to first.",
+        evidence=tuple(
+            Evidence(fact="libraries.copies", value=_shown(copy), source=copy.via or "file system") for copy in copies
+        ),
+    )
+
+
+def _shown(copy: LibraryCopy) -> str:
+    version = maybe(copy.library_version)
+    return f"{version or 'version unknown'} ({copy.path}{', first' if copy.wins else ''})"
+
+
+def cudnn_dropped_gpu(case: Case) -> Iterable[Problem]:
+    """The cuDNN that torch uses has no kernels for this GPU any more.
+
+    What it checks: cuDNN's version, by the matrix, against each GPU: 9.11 removed everything below 7.5 (Maxwell, Pascal, Volta).
+
+    Why it matters: convolutions and other operations that cuDNN computes fail on that GPU; matrix products work.
+
+    How to fix: install a torch whose cuDNN still serves the GPU, or an older cuDNN of the same major (9.10).
+
+    When it is wrong: a build for which the matrix holds another minimum; operations that cuDNN does not compute are not
+    affected.
+
+    Sources: cuDNN support matrices; code in the cuDNN wheels (matrices/cudnn.toml).
+    """
+    build = torch(case.snapshot)
+    if build is None:
+        raise NotApplicableError("no torch whose cuDNN could be judged")
+    version, runtime = known(build.cudnn_version), known(torch_cuda_version(build))
+    failed = seen(case, "cudnn-not-initialized")
+    for gpu in gpus_with_capability(case):
+        if case.matrices.cudnn.serves(version, runtime.major, gpu.compute_capability) is not False:
+            continue
+        newest = case.matrices.cudnn.newest_for(gpu.compute_capability, runtime.major)
+        last = newest.last if newest is not None else None
+        yield Problem(
+            subject=subject(gpu.gpu),
+            what=f"cuDNN {version} no longer serves {gpu.title}"
+            + (f"; {last.major}.{last.minor} was the last that did." if last is not None else "."),
+            why="Convolutions fail on this GPU; what cuDNN does not compute works.",
+            evidence=(*evidence("python.torch.cudnn_version", build.cudnn_version), *gpu.evidence, *failed),
+            remedies=(*_older_cudnn(case, last), *install_other_torch(case)),
+            severity=Severity.ERROR if failed else None,
+            confidence=Confidence.CERTAIN if failed else Confidence.LIKELY,
+        )
+
+
+def _older_cudnn(case: Case, last: DottedVersion | None) -> tuple[Remedy, ...]:
+    cuda = library_fixes.torch_major(case)
+    if last is None or cuda is None:
+        return ()
+    wheel = f"nvidia-cudnn-cu{cuda}=={last.major}.{last.minor}.*"
+    fix = Fix(
+        title=f"Install cuDNN {last.major}.{last.minor}, the last that serves this GPU",
+        commands=(library_fixes.install_command(case.snapshot, [wheel]),),
+        where=Where.VENV,
+    )
+    return (Remedy(fix),)
+
+
+def cudnn_fails(case: Case) -> Iterable[Problem]:
+    """cuDNN fails to start or to run, and no other text says why.
+
+    What it checks: cuDNN's status texts such as CUDNN_STATUS_NOT_INITIALIZED and CUDNN_STATUS_EXECUTION_FAILED.
+
+    Why it matters: the usual causes are a GPU whose memory is full, an earlier fault of the program, two cuDNN versions in one
+    process, and a GPU that this cuDNN does not serve.
+
+    How to fix: look at the GPU's free memory first, then at the versions that are loaded.
+
+    When it is wrong: it is a consequence wherever another finding names a cause.
+
+    Sources: cudnn.h, cudnnStatus_t.
+    """
+    texts = seen(case, "cudnn-not-initialized")
+    if not texts or case.saw("cudnn-version-mismatch", "libcudnn-missing", "cuda-out-of-memory", "app-device-assert"):
+        return
+    yield Problem(
+        subject="cuDNN",
+        what="cuDNN fails to start or to run.",
+        why="The usual causes: no free GPU memory, an earlier fault of the same program, a mix of cuDNN versions, a GPU that it does not serve.",
+        evidence=texts,
+        remedies=(
+            Remedy(
+                Fix(
+                    title="See the GPU's free memory, and which cuDNN is loaded",
+                    commands=(
+                        "nvidia-smi --query-gpu=memory.used,memory.total --format=csv",
+                        "CUDNN_LOGLEVEL_DBG=2 CUDNN_LOGDEST_DBG=stderr python your_program.py",
+                    ),
+                )
+            ),
+        ),
+        confidence=Confidence.POSSIBLE,
+    )
+
+
+RULES = (
+    Rule(
+        "CD320",
+        "libcudnn-missing",
+        Severity.ERROR,
+        "A needed cuDNN library cannot be loaded",
+        libcudnn_missing,
+        explained_by=("cudnn-major-mismatch",),
+    ),
+    Rule(
+        "CD321", "cudnn-major-mismatch", Severity.ERROR, "cuDNN of another major is installed than needed", cudnn_major_mismatch
+    ),
+    Rule(
+        "CD322",
+        "cudnn-version-mismatch",
+        Severity.ERROR,
+        "The loaded cuDNN is older than the binary needs",
+        cudnn_version_mismatch,
+        explained_by=("ld-library-path-shadow",),
+    ),
+    Rule("CD323", "several-cudnns", Severity.NOTE, "Several cuDNNs of different versions are here", several_cudnns),
+    Rule(
+        "CD324", "cudnn-sublibrary-mix", Severity.ERROR, "Parts of cuDNN come from different installations", cudnn_sublibrary_mix
+    ),
+    Rule("CD325", "cudnn-dropped-gpu", Severity.WARNING, "cuDNN no longer serves this GPU", cudnn_dropped_gpu),
+    Rule(
+        "CD326",
+        "cudnn-fails",
+        Severity.WARNING,
+        "cuDNN fails to start or to run",
+        cudnn_fails,
+        explained_by=("cudnn-dropped-gpu", "cudnn-sublibrary-mix"),
+    ),
+)

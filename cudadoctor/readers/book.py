@@ -50,8 +50,8 @@ class FactBook:
 
     def line(self, words: str) -> int | None:
         """The original line that first holds these words."""
-        position = self.text.body.find(words) if words else -1
-        return self.text.numbers[self.text.body.count("\n", 0, position)] if position >= 0 else None
+        position = self.text.lowered.find(" ".join(words.split()).lower()) if words else -1
+        return self.text.line_at(position) if position >= 0 else None
 
     def known(self, value: T, words: str) -> Known[T]:
         """The value as a fact of the reader that speaks."""

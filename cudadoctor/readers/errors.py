@@ -63,7 +63,7 @@ def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatter
     lowered = text.lowered
     position = done = 0
     for _ in range(MAX_TRIES):
-        position = lowered.find(matcher.anchor, max(position, done))
+        position = lowered.find(matcher.anchor, position if position > done else done)
         if position < 0:
             return
         match = matcher.regex.search(lowered, max(done, position - matcher.before), position + matcher.after + 1)

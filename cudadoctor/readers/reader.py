@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,10 @@ class Reader:
     def looks_like(self, text: PlainText) -> bool:
         """Could the text hold this format? Cheap, and never wrongly False."""
         body = text.body
-        return any(mark in body for mark in self.marks)
+        for mark in self.marks:  # a loop, as a generator costs more than most of these searches
+            if mark in body:
+                return True
+        return False
 
 
 def present(text: str | None) -> str | None:
@@ -90,3 +93,26 @@ def blocks(starts: Sequence[re.Match[str]], body: str) -> Iterator[tuple[re.Matc
     for position, match in enumerate(starts):
         end = starts[position + 1].start() if position + 1 < len(starts) else len(body)
         yield match, body[match.end() : end]
+
+
+MAX_LINES = 200
+"""Lines with a word that are looked at; a hostile text may repeat it without end."""
+MAX_LINE = 2000
+"""Characters of a line that are looked at."""
+
+
+def lines_with(text: PlainText, words: Iterable[str]) -> list[tuple[int, int]]:
+    """Start and end, in `text.flat`, of the lines that hold one of the words (given in lower case), in order."""
+    lowered = text.lowered
+    found: dict[int, int] = {}
+    for word in words:
+        position = lowered.find(word)
+        while position >= 0 and len(found) < MAX_LINES:
+            start = lowered.rfind("\n", 0, position) + 1
+            end = lowered.find("\n", position)
+            end = len(lowered) if end < 0 else end
+            if end - start > MAX_LINE:
+                start, end = max(start, position - MAX_LINE // 2), min(end, position + MAX_LINE // 2)
+            found[start] = max(end, found.get(start, 0))
+            position = lowered.find(word, end)
+    return sorted(found.items())

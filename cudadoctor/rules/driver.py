@@ -9,6 +9,7 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ApiStatus, LibraryOrigin, Platform, Torch
 from cudadoctor.rules import fixes
+from cudadoctor.rules.circumstances import as_evidence, in_wsl, started_without_gpu
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
@@ -133,7 +134,8 @@ def driver_too_old(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA release notes, table 'CUDA Toolkit and Minimum Required Driver Version'; CUDA Compatibility guide.
     """
-    texts = seen(case, "driver-too-old", "torch-driver-too-old") or _error_35(case)
+    demanded = tuple(error for error in case.errors("container-compat-note") if "wanted" in error.values)
+    texts = (*seen(case, "driver-too-old", "torch-driver-too-old"), *as_evidence(demanded)) or _error_35(case)
     build = torch(case.snapshot)
     if build is not None and not isinstance(torch_cuda_version(build), Missing):
         problem = _torch_needs_newer_driver(case, build, texts)
@@ -157,7 +159,7 @@ def _error_35(case: Case) -> tuple[Evidence, ...]:
     no_library = any(error.values.get("driver_cuda") == "0" for error in case.errors("cuda-error-35")) or case.saw(
         "libcuda-load-failed"
     )
-    return () if no_library else texts
+    return () if no_library or in_wsl(case) or started_without_gpu(case) else texts
 
 
 def _torch_needs_newer_driver(case: Case, build: Torch, texts: tuple[Evidence, ...]) -> Problem | None:
@@ -272,8 +274,8 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
     Sources: nvidia-smi's text "couldn't communicate with the NVIDIA driver"; nvml.h, NVML_ERROR_DRIVER_NOT_LOADED (9).
     """
     driver = case.snapshot.driver
-    texts = seen(case, "kernel-module-not-loaded", "smi-cannot-communicate")
-    if driver_works(case.snapshot) or gpus(case.snapshot):
+    texts = _texts_of_absent_module(case)
+    if driver_works(case.snapshot) or (gpus(case.snapshot) and not texts):
         return
     modules = maybe(driver.loaded_modules)
     on_bus = pci_gpus(case.snapshot, NVIDIA_VENDOR)
@@ -282,7 +284,7 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
         if modules is None and not isinstance(driver.kernel_module, Known):
             known(driver.loaded_modules)
         return
-    if platform(case.snapshot) is Platform.WSL:
+    if in_wsl(case):
         raise NotApplicableError("in WSL2 the Windows driver serves the GPU; no Linux kernel module exists")
     if modules is not None and "nvidia" in modules:
         return
@@ -308,6 +310,11 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
             ),
         ),
     )
+
+
+def _texts_of_absent_module(case: Case) -> tuple[Evidence, ...]:
+    unloaded = tuple(error for error in case.errors("nvml-init-failed") if "not loaded" in error.text.lower())
+    return (*seen(case, "kernel-module-not-loaded", "smi-cannot-communicate"), *as_evidence(unloaded))
 
 
 def libcuda_missing(case: Case) -> Iterable[Problem]:

@@ -11,18 +11,21 @@ from cudadoctor.model.versions import CodeKind, PtxIsa, SmTarget, VersionError
 if TYPE_CHECKING:
     from cudadoctor.binary.source import ByteSource
 
-_DIRECTIVES = re.compile(rb"(?m)^\s*\.version\s+(\d+\.\d+)\s[^\0]*?^\s*\.target\s+(sm_\d{2,3}[af]?)\b")
+_VERSION = re.compile(rb"(?m)^[ \t]*\.version[ \t]+(\d{1,2}\.\d{1,2})\b")
+_TARGET = re.compile(rb"(?m)^[ \t]*\.target[ \t]+(sm_\d{2,3}[af]?)\b")
 _SEARCHED = 1 << 16
 
 
 def read_ptx(source: ByteSource) -> Module | None:
     """The module that a PTX text is; None where its first 64 kB have no `.version` and `.target`."""
-    found = _DIRECTIVES.search(source.read(0, _SEARCHED))
-    if found is None:
+    head = source.read(0, _SEARCHED)
+    version = _VERSION.search(head)
+    named = None if version is None else _TARGET.search(head, version.end())
+    if version is None or named is None:
         return None
     try:
-        isa = PtxIsa.parse(found[1].decode())
-        plain = SmTarget.parse(found[2].decode())
+        isa = PtxIsa.parse(version[1].decode())
+        plain = SmTarget.parse(named[1].decode())
     except VersionError:
         return None
     target = SmTarget(CodeKind.PTX, plain.compute_capability, plain.suffix)

@@ -63,19 +63,27 @@ def arch_string(wheel: Path) -> str | None:
     return None
 
 
+FEW = 0.1
+"""Targets in fewer modules than this part of the commonest one's are exceptions, and named in the note only."""
+
+
 def row_text(wheel: Path, found: dict[str, Contents]) -> str:
-    """The [[binary]] row: the union over all libraries."""
+    """The [[binary]] row: what most modules of all libraries carry."""
     name, version = wheel.name.split("-")[:2]
-    code = {target for contents in found.values() for target in targets_of(contents)}
+    counts = sum((targets_of(contents) for contents in found.values()), Counter[SmTarget]())
+    most = max(counts.values(), default=0)
+    code = sorted(target for target, count in counts.items() if count >= most * FEW)
+    few = " ".join(f"{target} ({counts[target]})" for target in sorted(counts) if target not in code)
     needed = {library for contents in found.values() for library in contents.needed if re.match(r"lib(cu|nv|nccl)", library)}
     fields = {
         "package": name.replace("_", "-"),
         "version": version,
-        "sm": [str(target) for target in sorted(code) if target.kind is CodeKind.SASS],
-        "ptx": [str(target) for target in sorted(code) if target.kind is CodeKind.PTX] or None,
+        "sm": [str(target) for target in code if target.kind is CodeKind.SASS],
+        "ptx": [str(target) for target in code if target.kind is CodeKind.PTX] or None,
         "needed": sorted(needed),
         "verified": "mechanical",
         "as_of": date.today().isoformat(),
+        "note": f"in few modules only: {few}" if few else None,
     }
     return toml_row("binary", fields)
 

@@ -120,6 +120,11 @@ class CapabilityMatrix(Struct, frozen=True, dict=True):
         row = self.capability(cc)
         return row.tegra if row else None
 
+    def is_integrated(self, cc: ComputeCapability) -> bool | None:
+        """Whether the GPU shares memory with its CPU (Tegra, GB10); None where the table does not know the capability."""
+        row = self.capability(cc)
+        return row.integrated if row else None
+
     def has(self, cc: ComputeCapability, feature: Feature) -> bool | None:
         """Whether the hardware has a feature; None where the table does not know the capability."""
         row = self.capability(cc)

@@ -19,6 +19,8 @@ _SPELLINGS = (
     (re.compile(r"\bmax-?q\b"), "maxq"),
 )
 _NOISE = frozenset({"nvidia", "corporation", "gpu", "tesla", "grid", "nvgpu", "generation", "edition"})
+MAX_LENGTH = 120
+"""Longest name that is looked at, in characters; NVML's buffer for names holds 96."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -47,13 +49,13 @@ _SEGMENTS = (
 
 def segment_of(name: str) -> Segment:
     """The market that a product name belongs to."""
-    text = _BRACKETS.sub(" ", name).lower().removeprefix("nvidia ")
+    text = _BRACKETS.sub(" ", name[:MAX_LENGTH]).lower().removeprefix("nvidia ")
     return next((segment for segment, pattern in _SEGMENTS if pattern.search(text)), Segment.UNKNOWN)
 
 
 def words(name: str) -> tuple[str, ...]:
     """The words of a name that tell products apart, in one spelling: `("geforce", "rtx", "4090", "mobile")`."""
-    text = _BRACKETS.sub(" ", name.lower())
+    text = _BRACKETS.sub(" ", name[:MAX_LENGTH].lower())
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
     found = tuple(_WORD.findall(text))

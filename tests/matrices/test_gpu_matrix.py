@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.capabilities import Feature
 from cudadoctor.matrices.gpu_names import Segment, is_shortened, segment_of, words
 from cudadoctor.model.versions import ComputeCapability
+
+
+SHIPPED = Matrices.load()
 
 
 def cc(text: str) -> ComputeCapability:
@@ -166,6 +171,9 @@ def test_unknown_capabilities_have_no_answer(matrices: Matrices) -> None:
     assert matrices.gpus.limits(strange) is None
     assert matrices.gpus.architecture_name(strange) is None
     assert matrices.capabilities.is_tegra(strange) is None
+    assert matrices.capabilities.is_integrated(strange) is None
+    assert matrices.capabilities.is_integrated(cc("12.1")) is True
+    assert matrices.capabilities.is_tegra(cc("12.1")) is False
     assert matrices.capabilities.has(strange, Feature.BF16) is None
 
 
@@ -215,6 +223,13 @@ def test_limits_are_coherent(matrices: Matrices) -> None:
 )
 def test_segments(name: str, segment: Segment) -> None:
     assert segment_of(name) is segment
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_answered(text: str) -> None:
+    assert len(words(text)) <= 120
+    assert set(SHIPPED.gpus.compute_capabilities_of(text)) <= set(SHIPPED.gpus.all_ccs())
 
 
 def test_words() -> None:

@@ -215,8 +215,8 @@ def test_triton_pins_of_torch_are_known_and_name_it_back(matrices: Matrices) -> 
             continue
         triton = matrices.ecosystem.triton_release(Version(row.triton.text))
         assert triton is not None, row.version
-        if str(triton.version) == row.triton.text:
-            assert Version(row.version.text) in triton.torch
+        assert str(triton.version) == row.triton.text
+        assert Version(row.version.text) in triton.torch
 
 
 def test_cudnn_wheels_agree_with_their_series(matrices: Matrices) -> None:

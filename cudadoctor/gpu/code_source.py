@@ -92,14 +92,14 @@ class NvccSource:
     ) -> None:
         self.label = label
         self._targets = targets
-        self._compiler = NvccCompiler(nvcc, env, workshop)
+        self._compiler = NvccCompiler(nvcc, label, env, workshop)
 
     def code(self, kernel: KernelSpec, device: ComputeCapability, timeout_s: float) -> Compiled:
         target = device.sm if self._targets is None else _target(device, self._targets, self.label)
         return self._compiler.compile(kernel, target, timeout_s)
 
     def close(self) -> None:
-        """Its programs end by themselves or by their deadline."""
+        self._compiler.close()
 
 
 def _target(device: ComputeCapability, offered: tuple[SmTarget, ...], label: str) -> SmTarget:

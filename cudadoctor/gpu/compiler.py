@@ -18,7 +18,7 @@ from cudadoctor.gpu.compile_cache import CompileCache, cache_key, identities
 from cudadoctor.gpu.sources import inlined_source
 from cudadoctor.model.proof import ApiError
 from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, SmTarget
-from cudadoctor.process import Completed, ProgramNotFoundError, run_program
+from cudadoctor.process import Completed, ProgramNotFoundError, RunningProgram
 
 NVCC_VARIABLES = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "PATH")
 """What in the environment changes nvcc's output or its choice of host compiler."""
@@ -79,6 +79,7 @@ class NvrtcCompiler:
         self._child: Child | None = None
         self._lock = threading.Lock()
         self._kind = "cubin"
+        self._closed = False
         self.toolkit_version: CudaVersion | None = None
         self.targets: tuple[SmTarget, ...] | None = None
         """What it says it supports; None before `load` and where it is too old to say."""
@@ -127,6 +128,8 @@ class NvrtcCompiler:
         return [library, *sorted(library.parent.glob("libnvrtc-builtins*"))]
 
     def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        if self._closed:
+            raise CompilerStuckError("interrupted")
         try:
             if self._child is None:
                 self._child = Child(child_argv("nvrtc_child"), self._env)
@@ -154,15 +157,20 @@ class NvrtcCompiler:
             self._child = None
 
     def close(self) -> None:
-        """End the child."""
+        """End the child for good."""
+        self._closed = True
         self._end_child()
 
 
 class NvccCompiler:
-    """One nvcc with the host compiler that it finds in the environment `env`."""
+    """One nvcc with the host compiler that it finds in the environment `env`. Its methods may be called from several threads."""
 
-    def __init__(self, nvcc: str, env: Mapping[str, str], workshop: Workshop) -> None:
+    def __init__(self, nvcc: str, label: str, env: Mapping[str, str], workshop: Workshop) -> None:
+        """`label` names its version; it tells releases apart where `nvcc` is a wrapper script that stays the same."""
         self.nvcc = nvcc
+        self._label = label
+        self._running: set[RunningProgram] = set()
+        self._closed = False
         self._env = {**env, "LC_ALL": "C"}
         self._workshop = workshop
 
@@ -171,7 +179,7 @@ class NvccCompiler:
         source = inlined_source(self._workshop.kernels, kernel.file)
         options = ["-cubin", f"-arch={target}", STANDARD, *(f"-D{define}" for define in kernel.defines)]
         variables = [self._env.get(name, "") for name in NVCC_VARIABLES]
-        key = cache_key("nvcc", source, options, variables, identities(self._parts()))
+        key = cache_key("nvcc", self._label, source, options, variables, identities(self._parts()))
         cached = self._workshop.cache.get(key)
         if cached is not None:
             return Compiled(cached, target, None)
@@ -184,10 +192,16 @@ class NvccCompiler:
         return Compiled(output, target, completed.seconds, completed.stderr)
 
     def _run(self, arguments: list[str], timeout_s: float) -> Completed:
+        if self._closed:
+            raise CompilerStuckError("interrupted")
+        deadline = monotonic() + timeout_s
         try:
-            completed = run_program([self.nvcc, *arguments], timeout_s, self._env)
+            running = RunningProgram([self.nvcc, *arguments], self._env)
         except ProgramNotFoundError as error:
             raise CompilerUnavailableError(str(error)) from error
+        self._running.add(running)
+        completed = running.finish(deadline)
+        self._running.discard(running)
         if completed.timed_out:
             raise CompilerStuckError(f"{self.nvcc} did not end within {timeout_s:.0f} s")
         if completed.signal_name:
@@ -198,6 +212,12 @@ class NvccCompiler:
                 raise CompilerUnavailableError(f"nvcc is too old for it: {telling_line(log)}")
             raise CompileError(f"nvcc ended with exit code {completed.exit_code}: {telling_line(log)}", log)
         return completed
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        self._closed = True
+        for running in tuple(self._running):
+            running.kill()
 
     def _parts(self) -> list[Path]:
         """The programs whose replacement changes the code: those of the toolkit, and the host compilers on the PATH."""

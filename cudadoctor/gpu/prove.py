@@ -6,12 +6,13 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import TypeAlias
 
 from cudadoctor.gpu.catalog import QUICK, KernelSpec
 from cudadoctor.gpu.child import ChildError, ChildFailure
@@ -30,6 +31,9 @@ PROOF_LIMIT_S = 20.0
 MAX_TRACKS = 8
 """Most driver children at a time: each holds a context of some hundred megabytes."""
 MAX_COMPILATIONS = 4
+
+Codes: TypeAlias = dict[tuple[str, ComputeCapability], "Future[Compiled]"]
+"""Code by kernel and compute capability, being compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +75,7 @@ def prove_layers(request: ProofRequest, deadline: float) -> tuple[Proof, ...]:
 
     Never raises for an unhealthy machine: what cannot be told is `unknown`, what is not there `skipped`, each with its reason.
     """
-    unusable = _unusable(request)
-    if unusable:
-        return unusable
-    with ExitStack() as stack:
-        try:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
-        except OSError as error:
-            reason = f"compiled kernels have no place to go: {error}"
-            return tuple(record.ended(ProofOutcome.UNKNOWN, reason) for record in _records(request))
-        workshop = Workshop(kernels_folder(), folder, CompileCache(user_cache_folder(request.env)))
-        sources = _sources(request, workshop)
-        for source in sources:
-            stack.callback(source.close)
-        return (*_run(request, sources, deadline), *_absent(request))
+    return ProofRun(request, deadline).run()
 
 
 def skip_layers(request: ProofRequest, because: str) -> tuple[Proof, ...]:
@@ -135,95 +126,111 @@ def _unusable(request: ProofRequest) -> tuple[Proof, ...]:
     )
 
 
-def _run(request: ProofRequest, sources: tuple[CodeSource, ...], deadline: float) -> list[Proof]:
-    """All tracks (a source on a device) at once; a GPU that allows one process at a time gets one track at a time."""
-    exclusive = {device.index: threading.Lock() for device in request.driver.devices if device.compute_mode == EXCLUSIVE_PROCESS}
-    compilations = ThreadPoolExecutor(MAX_COMPILATIONS, "compile")
-    tracks = ThreadPoolExecutor(MAX_TRACKS, "prove")
-    all_tracks = [
-        Track(request, source, device, deadline, compilations, exclusive.get(device.index))
-        for source in sources
-        for device in request.driver.devices
-    ]
-    try:
-        running = [tracks.submit(track.run) for track in all_tracks]
-        return [proof for future in running for proof in future.result()]
-    except BaseException:  # Ctrl-C above all: nobody waits for the GPU any longer
-        for track in all_tracks:
+class ProofRun:
+    """The proofs of a request under way; `abandon` ends them from another thread."""
+
+    def __init__(self, request: ProofRequest, deadline: float) -> None:
+        self._request = request
+        self._deadline = deadline
+        self._tracks: list[Track] = []
+        self._sources: tuple[CodeSource, ...] = ()
+
+    def run(self) -> tuple[Proof, ...]:
+        """As `prove_layers`."""
+        unusable = _unusable(self._request)
+        if unusable:
+            return unusable
+        with ExitStack() as stack:
+            try:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
+            except OSError as error:
+                reason = f"compiled kernels have no place to go: {error}"
+                return tuple(record.ended(ProofOutcome.UNKNOWN, reason) for record in _records(self._request))
+            workshop = Workshop(kernels_folder(), folder, CompileCache(user_cache_folder(self._request.env)))
+            self._sources = _sources(self._request, workshop)
+            for source in self._sources:
+                stack.callback(source.close)
+            return (*self._run_tracks(), *_absent(self._request))
+
+    def abandon(self) -> None:
+        """Kill every child and start nothing more; `run` returns soon, its proofs unknown or failed."""
+        for track in self._tracks:
             track.abandon()
-        raise
-    finally:
-        compilations.shutdown(wait=False, cancel_futures=True)
-        tracks.shutdown(wait=True, cancel_futures=True)
+        for source in self._sources:
+            source.close()
+
+    def _run_tracks(self) -> list[Proof]:
+        """All tracks at once; a GPU that allows one process at a time gets one track at a time."""
+        devices = self._request.driver.devices
+        turns = {device.index: threading.Lock() for device in devices if device.compute_mode == EXCLUSIVE_PROCESS}
+        compilations = ThreadPoolExecutor(MAX_COMPILATIONS, "compile")
+        workers = ThreadPoolExecutor(MAX_TRACKS, "prove")
+        try:
+            for source in self._sources:
+                codes = self._compile_once(source, compilations)
+                self._tracks += [Track(self._request, source, device, codes, self._deadline) for device in devices]
+            running = [workers.submit(track.run, turns.get(track.device.index, nullcontext())) for track in self._tracks]
+            return [proof for future in running for proof in future.result()]
+        except BaseException:  # Ctrl-C above all: nobody waits for the GPU any longer
+            self.abandon()
+            raise
+        finally:
+            compilations.shutdown(wait=False, cancel_futures=True)
+            workers.shutdown(wait=True, cancel_futures=True)
+
+    def _compile_once(self, source: CodeSource, compilations: ThreadPoolExecutor) -> Codes:
+        """The code of each kernel for each kind of GPU here, being compiled."""
+        capabilities = dict.fromkeys(device.compute_capability for device in self._request.driver.devices)
+        return {
+            (kernel.name, capability): compilations.submit(self._code, source, kernel, capability)
+            for capability in capabilities
+            if capability is not None
+            for kernel in self._request.kernels
+        }
+
+    def _code(self, source: CodeSource, kernel: KernelSpec, capability: ComputeCapability) -> Compiled:
+        return source.code(kernel, capability, self._deadline - monotonic())
 
 
 class Track:
     """The kernels of one source on one device, one after the other in one driver child."""
 
     def __init__(
-        self,
-        request: ProofRequest,
-        source: CodeSource,
-        device: DeviceDescription,
-        deadline: float,
-        compilations: ThreadPoolExecutor,
-        exclusive: threading.Lock | None,
+        self, request: ProofRequest, source: CodeSource, device: DeviceDescription, codes: Codes, deadline: float
     ) -> None:
-        self._request, self._source, self._device = request, source, device
-        self._deadline, self._compilations = deadline, compilations
-        self._turn = exclusive or threading.Lock()
+        self.device = device
+        self._request, self._source, self._codes, self._deadline = request, source, codes, deadline
+        self._session = DriverSession({**request.env, **source.variables}, request.libcuda)
         self._given_up: str | None = None
-        env = {**request.env, **source.variables}
-        self._session = DriverSession(env, request.libcuda)
 
     def abandon(self) -> None:
         """Kill the driver child and start nothing more."""
         self._given_up = "interrupted"
         self._session.kill()
 
-    def run(self) -> list[Proof]:
-        """One proof for each kernel."""
-        capability = self._device.compute_capability
-        records = [self._record(kernel) for kernel in self._request.kernels]
-        if capability is None:
-            return [record.ended(ProofOutcome.UNKNOWN, "the driver does not tell the compute capability") for record in records]
-        codes = [self._compilations.submit(self._code, kernel, capability) for kernel in self._request.kernels]
-        if not self._turn.acquire(timeout=max(self._left(), 0.0)):
-            return [
-                record.ended(ProofOutcome.UNKNOWN, "the GPU allows one process, and others took all the time")
-                for record in records
-            ]
-        try:
-            with self._session:
-                jobs = zip(records, self._request.kernels, codes, strict=True)
-                return [self._prove(record, kernel, code) for record, kernel, code in jobs]
-        finally:
-            self._turn.release()
+    def run(self, turn: AbstractContextManager[object]) -> list[Proof]:
+        """One proof for each kernel, once it is this track's turn on its GPU."""
+        with turn, self._session:
+            return [self._prove(kernel) for kernel in self._request.kernels]
 
-    def _record(self, kernel: KernelSpec) -> ProofRecord:
-        number = self._request.gpu_numbers.get(self._device.index, self._device.index)
-        return ProofRecord(self._source.layer, number, kernel.name, compiler=self._source.label)
-
-    def _code(self, kernel: KernelSpec, capability: ComputeCapability) -> Compiled:
-        return self._source.code(kernel, capability, self._left())
-
-    def _left(self) -> float:
-        """Seconds until the deadline."""
-        return self._deadline - monotonic()
-
-    def _prove(self, record: ProofRecord, kernel: KernelSpec, code: Future[Compiled]) -> Proof:
+    def _prove(self, kernel: KernelSpec) -> Proof:
+        number = self._request.gpu_numbers.get(self.device.index, self.device.index)
+        record = ProofRecord(self._source.layer, number, kernel.name, compiler=self._source.label)
         if self._given_up is not None:
             return record.ended(ProofOutcome.UNKNOWN, f"not tried: {self._given_up}")
+        capability = self.device.compute_capability
+        if capability is None:
+            return record.ended(ProofOutcome.UNKNOWN, "the driver does not tell the compute capability")
         try:
-            compiled = code.result(max(self._left(), 0.0))
+            compiled = self._codes[kernel.name, capability].result(max(self._left(), 0.0))
         except CompilerUnavailableError as error:
             return record.ended(ProofOutcome.SKIPPED, str(error))
         except CompileError as error:
             return record.ended(ProofOutcome.FAILED, str(error), error.error)
-        except CompilerStuckError as error:
-            return record.ended(ProofOutcome.UNKNOWN, str(error))
         except FutureTimeoutError:
             return record.ended(ProofOutcome.UNKNOWN, "the time was over before the kernel was compiled")
+        except (CompilerStuckError, CancelledError, OSError) as error:
+            return record.ended(ProofOutcome.UNKNOWN, str(error) or "interrupted")
         return self._launch(record.compiled(str(compiled.target), compiled.compile_s), kernel, compiled)
 
     def _launch(self, record: ProofRecord, kernel: KernelSpec, compiled: Compiled) -> Proof:
@@ -232,7 +239,7 @@ class Track:
             return record.ended(ProofOutcome.UNKNOWN, "the time was over before it could be launched")
         try:
             seed = secrets.randbits(31)
-            answer = self._session.prove(compiled.path, kernel.request(), self._device.index, seed, limit)
+            answer = self._session.prove(compiled.path, kernel.request(), self.device.index, seed, limit)
         except ChildError as error:
             because = f"the process that ran it {error}"
             if error.failure is ChildFailure.CRASHED:
@@ -240,3 +247,7 @@ class Track:
             self._given_up = f"{kernel.name}: {because}"
             return record.ended(ProofOutcome.UNKNOWN, because)
         return record.answered(answer)
+
+    def _left(self) -> float:
+        """Seconds until the deadline."""
+        return self._deadline - monotonic()

@@ -109,14 +109,14 @@ def test_a_library_that_crashes_or_hangs_when_loaded(
 def test_nvcc_makes_a_cubin_once_for_one_environment(machine: Machine, workshop: Workshop, tmp_path: Path) -> None:
     nvcc = compiling_nvcc(tmp_path / "bin", ("kernel",), 90)
     runs = tmp_path / "bin" / "runs"
-    first = NvccCompiler(str(nvcc), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
-    kept = NvccCompiler(str(nvcc), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+    first = NvccCompiler(str(nvcc), "nvcc 12.4", machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+    kept = NvccCompiler(str(nvcc), "nvcc 12.4", machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
     assert runs.read_text().count("run") == 1
     assert first.compile_s is not None and kept.compile_s is None
-    NvccCompiler(str(nvcc), machine(NVCC_APPEND_FLAGS="-O0"), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+    NvccCompiler(str(nvcc), "nvcc 12.4", machine(NVCC_APPEND_FLAGS="-O0"), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
     assert runs.read_text().count("run") == 2, "other flags, other code"
     nvcc.write_text(nvcc.read_text() + "\n# a new release")
-    NvccCompiler(str(nvcc), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+    NvccCompiler(str(nvcc), "nvcc 12.4", machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
     assert runs.read_text().count("run") == 3, "another compiler, other code"
 
 
@@ -145,18 +145,20 @@ def test_what_nvcc_says_is_kept(
 ) -> None:
     nvcc = fake_nvcc(tmp_path / "bin", body)
     with pytest.raises(error, match=text):
-        NvccCompiler(str(nvcc), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 1.0 if error is CompilerStuckError else 20)
+        NvccCompiler(str(nvcc), "nvcc 12.4", machine(), workshop).compile(
+            GEMM_F32_NAIVE, SM_90, 1.0 if error is CompilerStuckError else 20
+        )
 
 
 def test_an_nvcc_that_says_success_but_makes_nothing(machine: Machine, workshop: Workshop, tmp_path: Path) -> None:
     nvcc = fake_nvcc(tmp_path / "bin", "exit 0")
     with pytest.raises(CompileError, match="made no cubin"):
-        NvccCompiler(str(nvcc), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+        NvccCompiler(str(nvcc), "nvcc 12.4", machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
 
 
 def test_no_nvcc_is_a_reason_to_skip(machine: Machine, workshop: Workshop, tmp_path: Path) -> None:
     with pytest.raises(CompilerUnavailableError, match="nvcc"):
-        NvccCompiler(str(tmp_path / "nvcc"), machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
+        NvccCompiler(str(tmp_path / "nvcc"), "nvcc 12.4", machine(), workshop).compile(GEMM_F32_NAIVE, SM_90, 20)
 
 
 def test_the_telling_line() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from cudadoctor.gpu.catalog import FULL, QUICK
 from cudadoctor.gpu.driver_session import describe_driver
-from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, prove_layers, skip_layers
+from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, ProofRun, prove_layers, skip_layers
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.versions import SmTarget
 from tests.fakes.compilers import compiling_nvcc, fake_nvcc
@@ -180,3 +182,37 @@ def test_no_run(fake_libcuda: str, machine: Machine) -> None:
     proofs = skip_layers(request, "--no-run")
     assert len(proofs) == 3 * len(QUICK)
     assert {(proof.outcome, proof.because) for proof in proofs} == {(ProofOutcome.SKIPPED, "--no-run")}
+
+
+def test_code_is_compiled_once_for_gpus_of_one_kind(fake_libcuda: str, machine: Machine, tmp_path: Path) -> None:
+    nvcc = compiling_nvcc(tmp_path / "bin", ENTRIES, 90)
+    env = machine(FAKE_CUDA_COMPUTE=1, FAKE_CUDA_DEVICES=3)
+    proofs = of(prove(env, fake_libcuda, nvcc=(NvccChoice(str(nvcc), "nvcc"),)), ProofLayer.NVCC)
+    assert [(proof.gpu, proof.outcome) for proof in proofs] == [(gpu, ProofOutcome.PASSED) for gpu in range(3) for _ in QUICK]
+    assert (tmp_path / "bin" / "runs").read_text().count("run") == len(QUICK)
+
+
+def test_a_compiler_that_hangs_is_unknown_and_the_other_layers_are_complete(
+    fake_libcuda: str, machine: Machine, tmp_path: Path
+) -> None:
+    nvcc = fake_nvcc(tmp_path / "bin", "sleep 60")
+    proofs = prove(machine(FAKE_CUDA_COMPUTE=1), fake_libcuda, 3.0, nvcc=(NvccChoice(str(nvcc), "nvcc"),))
+    assert outcomes(proofs, ProofLayer.DRIVER_JIT) == {ProofOutcome.PASSED}
+    assert outcomes(proofs, ProofLayer.NVCC) == {ProofOutcome.UNKNOWN}
+
+
+def test_what_hangs_is_abandoned_from_another_thread(fake_libcuda: str, machine: Machine, tmp_path: Path) -> None:
+    """As on Ctrl-C: long before the deadline, with nothing left running."""
+    env = machine(FAKE_CUDA_HANG="cuLaunchKernel")
+    nvcc = fake_nvcc(tmp_path / "bin", f'echo $$ > "{tmp_path}/pid"; sleep 600')
+    request = ProofRequest(env, describe_driver(env, fake_libcuda), fake_libcuda, nvcc=(NvccChoice(str(nvcc), "nvcc"),))
+    run = ProofRun(request, time.monotonic() + 600)
+    with ThreadPoolExecutor(1) as pool:
+        proofs = pool.submit(run.run)
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            time.sleep(0.02)
+        run.abandon()
+        assert ProofOutcome.PASSED not in {proof.outcome for proof in proofs.result(60)}
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -84,7 +84,7 @@ def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatter
 def _without_superseded(text: PlainText, found: list[_Hit], patterns: ErrorPatterns) -> list[_Hit]:
     """Of matches of one kind on the same words the one with most values; kinds that yield to another's match are dropped."""
     kept: dict[str, list[_Hit]] = {}
-    for hit in sorted(found, key=lambda hit: (-len(hit.values), hit.end - hit.start, hit.start)):
+    for hit in sorted(found, key=_preference):
         same = kept.setdefault(hit.kind, [])
         if not any(_overlap(other, hit) or (not hit.values and _share_line(text, other, hit)) for other in same):
             same.append(hit)
@@ -95,6 +95,12 @@ def _without_superseded(text: PlainText, found: list[_Hit], patterns: ErrorPatte
         if not any(_overlap(other, hit) for name in patterns.rows[kind].yields_to for other in kept.get(name, ()))
     ]
     return sorted(strong, key=lambda hit: (hit.start, hit.kind))
+
+
+def _preference(hit: _Hit) -> tuple[int, int, int]:
+    """Most values first; then the tightest around them, but of those without values the longest."""
+    length = hit.end - hit.start
+    return -len(hit.values), length if hit.values else -length, hit.start
 
 
 def _share_line(text: PlainText, one: _Hit, other: _Hit) -> bool:

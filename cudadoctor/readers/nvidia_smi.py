@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from cudadoctor.readers.reader import Reader, Values, present, unmarked
-from cudadoctor.readers.text import PlainText
+from cudadoctor.readers.text import MIN_WRAP, PlainText
 
 _BANNER = re.compile(
     r"NVIDIA-SMI[\s*]{1,20}(?P<smi>[\w.]{1,24})[\s|*]{1,60}(?:Driver|KMD)\s{1,4}Version:[\s*]{0,10}(?P<driver>[\w./!]{1,24})"
@@ -83,15 +83,21 @@ def _table_rows(lines: tuple[str, ...]) -> Iterator[str]:
     row = ""
     for line in lines:
         stripped = line.strip()
-        open_row = row[:1] == "|" and row.rstrip()[-1:] not in ("|", "+") and len(row) >= 60
-        if open_row and stripped[:1] not in ("|", "+", ""):
-            row += line
+        if _continues(row, stripped):
+            row += line if row[-1] != "|" else f" {stripped}"
             continue
         if row:
             yield row
         row = line.replace("**", "").rstrip()
     if row:
         yield row
+
+
+def _continues(row: str, line: str) -> bool:
+    """Is the line the end of a row that is wider than the window? Trailing blanks of the first part are lost."""
+    if row[:1] != "|" or line[:1] in ("|", "+", ""):
+        return False
+    return line[-1] in ("|", "+") or (row[-1] not in ("|", "+") and len(row) >= MIN_WRAP)
 
 
 def _banner_values(banner: re.Match[str] | None) -> Values:

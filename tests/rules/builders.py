@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from cudadoctor.matrices import Matrices
@@ -37,6 +38,9 @@ from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVers
 from cudadoctor.rules.engine import Case, Outcome, Results, evaluate
 from cudadoctor.rules.registry import RULES
 
+Table = Mapping[str, tuple[tuple[str, Snapshot, Outcome], ...]]
+"""Rule -> rows of: what is special, the machine, the outcome."""
+FAIL, PASS, UNKNOWN, NOT_APPLICABLE = Outcome.FAIL, Outcome.PASS, Outcome.UNKNOWN, Outcome.NOT_APPLICABLE
 MATRICES = Matrices.load()
 OUTSIDE = Missing(MissingReason.NOT_APPLICABLE, "outside of containers")
 NOT_WSL = Missing(MissingReason.NOT_APPLICABLE, "not WSL")
@@ -258,3 +262,12 @@ def names(results: Results, severity: Severity) -> list[str]:
 def roots(results: Results) -> list[str]:
     """The names of the errors that are root causes."""
     return [finding.name for finding in results.findings if finding.severity is Severity.ERROR and finding.root]
+
+
+def rows(table: Table) -> list[Any]:
+    """The rows of a table as pytest's parameters: rule, snapshot, outcome."""
+    return [
+        pytest.param(rule, snapshot, expected, id=f"{rule}-{label}")
+        for rule, cases in table.items()
+        for label, snapshot, expected in cases
+    ]

@@ -1,0 +1,256 @@
+"""The kernel module: built, allowed, of the right flavour and branch."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from cudadoctor.model.fact import Known, Missing, MissingReason
+from cudadoctor.model.finding import Severity
+from cudadoctor.model.snapshot import Host, KernelModule, ModuleFlavour, PciDevice, Platform, Snapshot
+from cudadoctor.model.versions import DriverRelease
+from cudadoctor.rules.engine import Outcome
+from tests.rules.builders import (
+    ABSENT,
+    FAIL,
+    GENERATIONS,
+    NOT_APPLICABLE,
+    PASS,
+    REFUSED,
+    TIMED_OUT,
+    UNKNOWN,
+    Table,
+    gpu,
+    healthy,
+    judged,
+    known,
+    names,
+    outcome,
+    roots,
+    said,
+    text_only,
+    with_driver,
+    with_host,
+    with_wsl,
+    without_driver,
+)
+
+UNLOADED = without_driver(healthy())
+SMI_FAILS = said("smi-cannot-communicate", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+UNKNOWN_MODULES = with_driver(UNLOADED, loaded_modules=TIMED_OUT)
+NO_GPU = structs.replace(
+    with_driver(UNLOADED, pci_devices=known(()), nvml=ABSENT, nvidia_smi=ABSENT, cu_init=ABSENT), gpus=REFUSED
+)
+
+
+def pci(device_id: str, driver: str = "nvidia", bus_id: str = "0000:01:00.0") -> PciDevice:
+    return PciDevice(bus_id=bus_id, vendor_id="10de", device_id=device_id, kernel_driver=driver)
+
+
+def undriven(device_id: str, flavour: ModuleFlavour, release: str = "580.65.06") -> Snapshot:
+    """A machine whose driver runs and lists no GPU, although this one is on the bus."""
+    module = KernelModule(driver_release=DriverRelease.parse(release), flavour=flavour)
+    loaded = with_driver(
+        UNLOADED,
+        driver_release=known(DriverRelease.parse(release), "procfs"),
+        kernel_module=known(module, "procfs"),
+        loaded_modules=known(("nvidia",)),
+        pci_devices=known((pci(device_id),)),
+    )
+    return structs.replace(loaded, gpus=known((), "NVML"))
+
+
+TABLE: Table = {
+    "kernel-module-missing-for-kernel": (
+        ("no file for this kernel", with_driver(UNLOADED, module_file=ABSENT), FAIL),
+        ("a file for this kernel", UNLOADED, PASS),
+        ("modules unreadable", UNKNOWN_MODULES, UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+        ("modprobe says so", text_only(said("kernel-module-missing-for-kernel")), FAIL),
+        ("under WSL", text_only(SMI_FAILS, said("shown-wsl")), NOT_APPLICABLE),
+    ),
+    "secure-boot-blocking": (
+        ("Secure Boot on, module built, not loaded", with_host(UNLOADED, secure_boot=known(True)), FAIL),
+        ("Secure Boot off", UNLOADED, PASS),
+        ("Secure Boot on and all well", with_host(healthy(), secure_boot=known(True)), PASS),
+        ("Secure Boot unreadable", with_host(UNLOADED, secure_boot=TIMED_OUT), UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+        ("no module to refuse", with_host(with_driver(UNLOADED, module_file=ABSENT), secure_boot=known(True)), PASS),
+        ("the kernel says so", text_only(said("secure-boot-blocking", "Key was rejected by service")), FAIL),
+    ),
+    "nouveau-loaded": (
+        (
+            "bound to nouveau",
+            with_driver(without_driver(healthy(), ("nouveau",)), pci_devices=known((pci("2684", "nouveau"),))),
+            FAIL,
+        ),
+        ("no driver bound", UNLOADED, PASS),
+        ("modules unreadable", UNKNOWN_MODULES, UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+        ("lspci says so", text_only(said("nouveau-loaded", "Kernel driver in use: nouveau")), FAIL),
+    ),
+    "gpu-bound-to-vfio": (
+        ("lent to a virtual machine", with_driver(UNLOADED, pci_devices=known((pci("2684", "vfio-pci"),))), FAIL),
+        ("not lent", healthy(), PASS),
+        ("bus unreadable", with_driver(healthy(), pci_devices=TIMED_OUT), UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+    ),
+    "open-module-gpu-unsupported": (
+        ("Volta with the open module", undriven("1db5", ModuleFlavour.OPEN), FAIL),
+        ("Volta with the proprietary module", GENERATIONS["volta"], PASS),
+        ("module unreadable", with_driver(healthy(), kernel_module=TIMED_OUT), UNKNOWN),
+        ("no module", UNLOADED, NOT_APPLICABLE),
+        ("the kernel says so", text_only(said("open-module-gpu-unsupported")), FAIL),
+    ),
+    "proprietary-module-gpu-unsupported": (
+        ("Blackwell with the proprietary module", undriven("2b85", ModuleFlavour.PROPRIETARY), FAIL),
+        ("Blackwell with the open module", GENERATIONS["blackwell"], PASS),
+        ("module unreadable", with_driver(healthy(), kernel_module=TIMED_OUT), UNKNOWN),
+        ("no module", UNLOADED, NOT_APPLICABLE),
+        ("the kernel says so", text_only(said("proprietary-module-gpu-unsupported")), FAIL),
+    ),
+    "gpu-dropped-by-driver": (
+        ("Kepler under branch 580", undriven("102d", ModuleFlavour.PROPRIETARY), FAIL),
+        ("Pascal under a branch after 580", undriven("1b80", ModuleFlavour.PROPRIETARY, "595.45.04"), FAIL),
+        ("Pascal under branch 580", undriven("1b80", ModuleFlavour.PROPRIETARY), PASS),
+        ("listed by the driver itself", healthy("Tesla K80", "3.7", "590.10"), PASS),
+        ("release unreadable", with_driver(undriven("102d", ModuleFlavour.PROPRIETARY), driver_release=TIMED_OUT), UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+    ),
+    "driver-older-than-gpu": (
+        ("RTX 5090 under branch 550", undriven("2b85", ModuleFlavour.OPEN, "550.144.03"), FAIL),
+        ("RTX 5090 under branch 580", undriven("2b85", ModuleFlavour.OPEN), PASS),
+        ("all GPUs listed", healthy(), PASS),
+        ("bus unreadable", structs.replace(with_driver(UNLOADED, pci_devices=TIMED_OUT), gpus=REFUSED), UNKNOWN),
+        ("no GPU", NO_GPU, NOT_APPLICABLE),
+    ),
+    "driver-branch-ended": (
+        ("an ended branch", healthy(driver="550.144.03", cuda="12.4", torch="2.6.0+cu124"), FAIL),
+        ("a branch that lives", healthy(), PASS),
+        ("a branch newer than the table", GENERATIONS["unheard-of"], PASS),
+        ("the last branch of this GPU", GENERATIONS["kepler"], PASS),
+        ("release unreadable", with_driver(healthy(), driver_release=TIMED_OUT), UNKNOWN),
+        ("no driver", UNLOADED, NOT_APPLICABLE),
+    ),
+    "benign-module-taint": (
+        ("the remark", text_only(said("module-verification-tainted")), FAIL),
+        ("a refusal", text_only(said("module-verification-tainted"), said("secure-boot-blocking")), PASS),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "snapshot", "expected"), [row[1:] for row in TABLE], ids=[f"{row[1]}-{row[0]}" for row in TABLE]
+)
+def test_outcome(rule: str, snapshot: Snapshot, expected: Outcome) -> None:
+    assert outcome(snapshot, rule) is expected
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_healthy_machine_has_no_error_and_no_warning(generation: str) -> None:
+    results = judged(GENERATIONS[generation])
+    assert names(results, Severity.ERROR) + names(results, Severity.WARNING) == []
+
+
+def test_module_of_another_kernel_is_the_root_cause() -> None:
+    snapshot = text_only(
+        SMI_FAILS,
+        said(
+            "shown-dkms-status", "nvidia/535.43.02, 6.3.6-arch1-1, x86_64: installed", kernel="6.3.6-arch1-1", state="installed"
+        ),
+        host=Host(kernel_release=known("6.3.7-2-cachyos")),
+    )
+    results = judged(snapshot)
+    assert roots(results) == ["kernel-module-missing-for-kernel"]
+    assert "kernel-module-not-loaded" in names(results, Severity.ERROR)
+    finding = next(f for f in results.findings if f.name == "kernel-module-missing-for-kernel")
+    assert "6.3.7-2-cachyos" in finding.what
+    assert "6.3.6-arch1-1" in finding.what
+
+
+def test_module_built_for_the_running_kernel_is_not_blamed() -> None:
+    snapshot = text_only(
+        SMI_FAILS,
+        said("shown-dkms-status", kernel="6.8.0-45-generic", state="installed"),
+        said("shown-kernel", kernel="6.8.0-45-generic"),
+    )
+    assert "kernel-module-missing-for-kernel" not in names(judged(snapshot), Severity.ERROR)
+
+
+def test_module_added_to_dkms_but_never_built() -> None:
+    snapshot = text_only(SMI_FAILS, said("shown-dkms-status", state="added"), said("shown-kernel", kernel="6.8.0-45-generic"))
+    assert roots(judged(snapshot)) == ["kernel-module-missing-for-kernel"]
+
+
+def test_secure_boot_is_the_root_and_nouveau_its_consequence() -> None:
+    snapshot = text_only(
+        SMI_FAILS, said("nouveau-loaded", "Falling back to nouveau"), said("secure-boot-on", "SecureBoot enabled")
+    )
+    results = judged(snapshot)
+    assert roots(results) == ["secure-boot-blocking"]
+    assert {"nouveau-loaded", "kernel-module-not-loaded"} <= set(names(results, Severity.ERROR))
+
+
+@pytest.mark.parametrize(
+    ("os_id", "tool"), [("ubuntu", "apt-get"), ("fedora", "dnf"), ("arch", "pacman"), ("opensuse-leap", "zypper")]
+)
+def test_headers_are_installed_by_the_distribution_s_tool(os_id: str, tool: str) -> None:
+    snapshot = with_host(with_driver(UNLOADED, module_file=ABSENT), os_id=known(os_id))
+    finding = next(f for f in judged(snapshot).findings if f.name == "kernel-module-missing-for-kernel")
+    assert tool in finding.fixes[0].commands[0]
+    assert finding.fixes[0].needs_root
+
+
+def test_one_gpu_that_the_driver_ignores_is_a_warning_while_others_work() -> None:
+    two = with_driver(healthy(), pci_devices=known((pci("2684"), pci("1db5", "", "0000:02:00.0"))))
+    results = judged(two)
+    assert "open-module-gpu-unsupported" in names(results, Severity.WARNING)
+    assert names(results, Severity.ERROR) == []
+
+
+def test_a_gpu_lent_to_a_virtual_machine_is_a_remark_while_others_work() -> None:
+    two = with_driver(healthy(), pci_devices=known((pci("2684"), pci("2684", "vfio-pci", "0000:02:00.0"))))
+    results = judged(two)
+    assert "gpu-bound-to-vfio" in names(results, Severity.NOTE)
+    assert names(results, Severity.ERROR) + names(results, Severity.WARNING) == []
+
+
+def test_legacy_branch_that_the_kernel_names_is_installed() -> None:
+    snapshot = text_only(said("gpu-legacy-driver-needed", branch="470.xx"), host=Host(os_id=known("ubuntu")))
+    finding = judged(snapshot).findings[0]
+    assert finding.name == "gpu-dropped-by-driver"
+    assert "nvidia-driver-470" in finding.fixes[0].commands[0]
+
+
+def test_gpu_and_driver_that_are_only_told_are_compared() -> None:
+    told = structs.replace(
+        gpu("GeForce RTX 5090", "12.0"), name=Known("GeForce RTX 5090", "statement"), compute_capability=ABSENT
+    )
+    snapshot = text_only(said("smi-no-devices"), gpus=known((told,)))
+    old = with_driver(snapshot, driver_release=known(DriverRelease.parse("550.54"), "statement"))
+    assert "driver-older-than-gpu" in names(judged(old), Severity.ERROR)
+    new = with_driver(snapshot, driver_release=known(DriverRelease.parse("580.65.06"), "statement"))
+    assert "driver-older-than-gpu" not in names(judged(new), Severity.ERROR)
+
+
+def test_silent_blackwell_may_need_the_open_module() -> None:
+    told = structs.replace(gpu("GeForce RTX 5090", "12.0"), name=Known("GeForce RTX 5090", "statement"))
+    silent = text_only(said("smi-no-devices"), gpus=known((told,)))
+    assert "proprietary-module-gpu-unsupported" in names(judged(silent), Severity.WARNING)
+    lost = structs.replace(silent, errors=(*silent.errors, said("xid-bus-error")))
+    assert "proprietary-module-gpu-unsupported" not in names(judged(lost), Severity.WARNING)
+
+
+def test_no_linux_module_is_asked_for_under_wsl() -> None:
+    snapshot = with_wsl(UNLOADED)
+    assert outcome(snapshot, "secure-boot-blocking") is Outcome.NOT_APPLICABLE
+
+
+def test_windows_has_no_such_module() -> None:
+    snapshot = text_only(SMI_FAILS, host=Host(platform=known(Platform.WINDOWS)))
+    assert outcome(snapshot, "kernel-module-missing-for-kernel") is Outcome.NOT_APPLICABLE
+
+
+def test_modules_of_a_container_s_host_are_not_judged() -> None:
+    hidden = with_driver(UNLOADED, module_file=Missing(MissingReason.NOT_APPLICABLE, "not visible here"))
+    assert "kernel-module-missing-for-kernel" not in names(judged(hidden), Severity.ERROR)

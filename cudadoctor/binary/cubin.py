@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CUBIN_START = b"\x7fELF\x02\x01\x01"
 OLD_ABI, NEW_ABI = 0x33, 0x41
 """e_ident[EI_OSABI] of cubins: up to CUDA 12.9 for architectures below 100, and of all later ones."""
+_ABIS = frozenset((bytes((OLD_ABI,)), bytes((NEW_ABI,))))
 
 _COMPAT_SECTION = 0x70000086
 _COMPAT_SPECIFIC = bytes((0x02, 0x09))
@@ -29,7 +30,7 @@ _MAX_COMPAT_SIZE = 4096
 
 def is_cubin(head: bytes) -> bool:
     """True for the first 20 bytes of a cubin."""
-    return head[:7] == CUBIN_START and head[7] in {OLD_ABI, NEW_ABI} and head[18:20] == Machine.CUDA.to_bytes(2, "little")
+    return head[:7] == CUBIN_START and head[7:8] in _ABIS and head[18:20] == Machine.CUDA.to_bytes(2, "little")
 
 
 def read_cubin(source: ByteSource, offset: int, limit: int, place: Place, section: str) -> Module | None:

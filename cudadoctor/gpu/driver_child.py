@@ -60,7 +60,7 @@ class DriverServer:
         except DriverError as error:
             return {"outcome": "failed", "step": "context", "error": error.result._asdict(), "because": f"{error.call} failed"}
         except MissingSymbolError as error:
-            return {"outcome": "failed", "step": "context", "because": f"not a complete CUDA driver library: {error}"}
+            return {"outcome": "unknown", "step": "context", "because": f"not a complete CUDA driver library: {error}"}
         return {}
 
     def _prove(self, driver: Driver, request: dict[str, Any]) -> Answer:

@@ -50,7 +50,7 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
     except DriverError as failure:
         answer.update(error=failure.result._asdict(), because=f"{failure.call} failed")
     except MissingSymbolError as failure:
-        answer.update(because=f"not a complete CUDA driver library: {failure}")
+        answer.update(outcome="unknown", because=f"not a complete CUDA driver library: {failure}")
     except WrongResultError as failure:
         answer.update(step="verify", because=f"{failure} (seed {seed})")
         if failure.check is not None:

@@ -186,7 +186,7 @@ RULES = (
         Severity.ERROR,
         "A kernel fails or computes wrong results",
         kernel_proof_fails,
-        explained_by=NO_DEVICE_CAUSES,
+        explained_by=(*NO_DEVICE_CAUSES, "ptx-newer-than-driver"),
     ),
     Rule(
         "CD802",

@@ -175,3 +175,16 @@ def torch_arch_list(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
         return build.arch_list
     row = case.matrices.torch.arch_list(version, runtime, place)
     return Known(row.targets, "torch builds matrix") if row is not None else build.arch_list
+
+
+def proofs_with_error(case: Case, code: int) -> tuple[Evidence, ...]:
+    """The proofs that ended with this error code, as evidence."""
+    return tuple(
+        Evidence(
+            fact=f"proofs.{proof.layer.value}.{proof.kernel}",
+            value=f"error {code} {proof.error.name}",
+            source=proof.compiler or "",
+        )
+        for proof in case.proofs
+        if proof.error is not None and proof.error.code == code
+    )

@@ -11,7 +11,6 @@ from cudadoctor.matrices.capabilities import Feature
 from cudadoctor.matrices.gpu_names import Segment, is_shortened, segment_of, words
 from cudadoctor.model.versions import ComputeCapability
 
-
 SHIPPED = Matrices.load()
 
 

@@ -234,6 +234,12 @@ def without_driver(snapshot: Snapshot, modules: tuple[str, ...] = ()) -> Snapsho
     return structs.replace(bare, gpus=REFUSED)
 
 
+NO_GPU = structs.replace(
+    with_driver(without_driver(healthy()), pci_devices=known(()), nvml=ABSENT, nvidia_smi=ABSENT, cu_init=ABSENT), gpus=REFUSED
+)
+"""A machine that is known to have no NVIDIA GPU."""
+
+
 def said(kind: str, text: str = "as the software says it", **values: str) -> ErrorSeen:
     """An error text that the table recognised."""
     return ErrorSeen(kind=kind, text=text, source="pasted text", line=1, values=values)

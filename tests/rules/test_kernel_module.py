@@ -14,6 +14,7 @@ from tests.rules.builders import (
     ABSENT,
     FAIL,
     GENERATIONS,
+    NO_GPU,
     NOT_APPLICABLE,
     PASS,
     REFUSED,
@@ -27,6 +28,7 @@ from tests.rules.builders import (
     names,
     outcome,
     roots,
+    rows,
     said,
     text_only,
     with_driver,
@@ -38,9 +40,6 @@ from tests.rules.builders import (
 UNLOADED = without_driver(healthy())
 SMI_FAILS = said("smi-cannot-communicate", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
 UNKNOWN_MODULES = with_driver(UNLOADED, loaded_modules=TIMED_OUT)
-NO_GPU = structs.replace(
-    with_driver(UNLOADED, pci_devices=known(()), nvml=ABSENT, nvidia_smi=ABSENT, cu_init=ABSENT), gpus=REFUSED
-)
 
 
 def pci(device_id: str, driver: str = "nvidia", bus_id: str = "0000:01:00.0") -> PciDevice:
@@ -60,6 +59,7 @@ def undriven(device_id: str, flavour: ModuleFlavour, release: str = "580.65.06")
     return structs.replace(loaded, gpus=known((), "NVML"))
 
 
+NOUVEAU = with_driver(without_driver(healthy(), ("nouveau",)), pci_devices=known((pci("2684", "nouveau"),)))
 TABLE: Table = {
     "kernel-module-missing-for-kernel": (
         ("no file for this kernel", with_driver(UNLOADED, module_file=ABSENT), FAIL),
@@ -81,7 +81,7 @@ TABLE: Table = {
     "nouveau-loaded": (
         (
             "bound to nouveau",
-            with_driver(without_driver(healthy(), ("nouveau",)), pci_devices=known((pci("2684", "nouveau"),))),
+            NOUVEAU,
             FAIL,
         ),
         ("no driver bound", UNLOADED, PASS),
@@ -139,9 +139,7 @@ TABLE: Table = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "snapshot", "expected"), [row[1:] for row in TABLE], ids=[f"{row[1]}-{row[0]}" for row in TABLE]
-)
+@pytest.mark.parametrize(("rule", "snapshot", "expected"), rows(TABLE))
 def test_outcome(rule: str, snapshot: Snapshot, expected: Outcome) -> None:
     assert outcome(snapshot, rule) is expected
 

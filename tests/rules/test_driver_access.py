@@ -41,9 +41,12 @@ def node(path: str, accessible: bool = True, detail: str = "") -> DeviceNode:
 
 
 def without_libraries(snapshot: Snapshot) -> Snapshot:
-    return with_driver(
-        snapshot, libcuda_copies=known(()), cu_init=ABSENT, visible_device_count=ABSENT, nvml=ABSENT, nvidia_smi=ABSENT
-    )
+    silent = with_driver(snapshot, cu_init=ABSENT, visible_device_count=ABSENT, nvml=ABSENT, nvidia_smi=ABSENT)
+    return with_driver(silent, libcuda_copies=known(()))
+
+
+def without_persistence(name: str) -> Snapshot:
+    return structs.replace(healthy(), gpus=known((structs.replace(gpu(name, "9.0"), persistence=known(False)),)))
 
 
 CONTROL = node("/dev/nvidiactl")
@@ -55,7 +58,11 @@ CLOSED = with_driver(
 )
 BROKEN_802 = broken(GENERATIONS["hopper"], 802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized")
 SILENT = with_driver(healthy(), cu_init=TIMED_OUT, visible_device_count=TIMED_OUT)
-IDLE = gpu("NVIDIA H100 80GB HBM3", "9.0")
+NO_UVM_MODULE = with_driver(BROKEN_999, device_nodes=known((CONTROL,)), loaded_modules=known(("nvidia",)))
+DENIED = with_driver(BROKEN_999, device_nodes=known((node("/dev/nvidiactl", False, "Operation not permitted"),)))
+NO_NVML = said("driver-lib-missing", "load library failed", library="libnvidia-ml.so.1")
+NO_SMI = said("smi-not-installed")
+RTX_3060 = known((gpu("NVIDIA GeForce RTX 3060", "8.6"),))
 
 TABLE: Table = {
     "driver-userspace-missing": (
@@ -63,14 +70,14 @@ TABLE: Table = {
         ("all there", healthy(), PASS),
         ("module unreadable", with_driver(without_libraries(healthy()), kernel_module=TIMED_OUT), UNKNOWN),
         ("in a container", with_container(without_libraries(healthy()), kind=known("docker")), NOT_APPLICABLE),
-        ("the container runtime misses NVML", text_only(said("driver-lib-missing", "load library failed", library="libnvidia-ml.so.1")), FAIL),
-        ("under WSL", text_only(said("driver-lib-missing", library="libnvidia-ml.so.1"), said("shown-wsl")), NOT_APPLICABLE),
-        ("no nvidia-smi beside a GPU", text_only(said("smi-not-installed"), gpus=known((gpu("RTX 3060", "8.6"),))), FAIL),
-        ("no nvidia-smi in a container", text_only(said("smi-not-installed"), said("shown-container"), gpus=known((gpu("RTX 3060", "8.6"),))), UNKNOWN),
+        ("the container runtime misses NVML", text_only(NO_NVML), FAIL),
+        ("under WSL", text_only(NO_NVML, said("shown-wsl")), NOT_APPLICABLE),
+        ("no nvidia-smi beside a GPU", text_only(NO_SMI, gpus=RTX_3060), FAIL),
+        ("no nvidia-smi in a container", text_only(NO_SMI, said("shown-container"), gpus=RTX_3060), UNKNOWN),
     ),
     "uvm-device-missing": (
         ("node absent and cuInit fails", NO_UVM, FAIL),
-        ("module absent and cuInit fails", with_driver(BROKEN_999, device_nodes=known((CONTROL,)), loaded_modules=known(("nvidia",))), FAIL),
+        ("module absent and cuInit fails", NO_UVM_MODULE, FAIL),
         ("node absent but CUDA works", with_driver(healthy(), device_nodes=known((CONTROL,))), PASS),
         ("node present", BROKEN_999, PASS),
         ("cuInit does not answer", SILENT, UNKNOWN),
@@ -82,7 +89,7 @@ TABLE: Table = {
         ("999 without the node", NO_UVM, PASS),
         ("999 without permission", CLOSED, PASS),
         ("all well", healthy(), PASS),
-        ("another error", broken(healthy(), 803), UNKNOWN),
+        ("another error", broken(healthy(), 803), PASS),
         ("cuInit does not answer", SILENT, UNKNOWN),
         ("under WSL", with_wsl(BROKEN_999), NOT_APPLICABLE),
         ("told of a suspend", text_only(said("cuda-error-999"), said("shown-suspend", "after suspend")), FAIL),
@@ -90,11 +97,11 @@ TABLE: Table = {
     ),
     "device-permission": (
         ("node closed", CLOSED, FAIL),
-        ("nodes open", BROKEN_999, UNKNOWN),
+        ("nodes open", BROKEN_999, PASS),
         ("all well", healthy(), PASS),
         ("nodes unreadable", with_driver(BROKEN_999, device_nodes=TIMED_OUT), UNKNOWN),
         ("no GPU", NO_GPU, NOT_APPLICABLE),
-        ("the control group's denial is another matter", with_driver(BROKEN_999, device_nodes=known((node("/dev/nvidiactl", False, "Operation not permitted"),))), UNKNOWN),
+        ("the control group's denial is another matter", DENIED, PASS),
         ("NVML says so", text_only(said("device-permission", "Failed to initialize NVML: Insufficient Permissions")), FAIL),
     ),
     "fabric-manager-not-running": (
@@ -104,12 +111,12 @@ TABLE: Table = {
         ("no GPU", NO_GPU, NOT_APPLICABLE),
         ("torch says 802", text_only(said("cuda-error-802", "system not yet initialized")), FAIL),
         ("the unit is absent", text_only(said("fabric-manager-not-running")), FAIL),
-        ("the unit is absent on a desktop", text_only(said("fabric-manager-not-running"), gpus=known((gpu("RTX 4090", "8.9"),))), PASS),
+        ("the unit is absent on a desktop", text_only(said("fabric-manager-not-running"), gpus=RTX_3060), PASS),
     ),
     "persistence-mode-off": (
-        ("a data-centre GPU", structs.replace(GENERATIONS["hopper"], gpus=known((structs.replace(IDLE, persistence=known(False)),))), FAIL),
+        ("a data-centre GPU", without_persistence("NVIDIA H100 80GB HBM3"), FAIL),
         ("on", GENERATIONS["hopper"], PASS),
-        ("a desktop", structs.replace(healthy(), gpus=known((structs.replace(gpu("NVIDIA GeForce RTX 4090", "8.9"), persistence=known(False)),))), PASS),
+        ("a desktop", without_persistence("NVIDIA GeForce RTX 4090"), PASS),
         ("GPUs not listed", structs.replace(healthy(), gpus=TIMED_OUT), UNKNOWN),
         ("in a container", with_container(healthy(), kind=known("docker")), NOT_APPLICABLE),
     ),

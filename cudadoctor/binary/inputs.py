@@ -10,6 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cudadoctor.process import ProgramNotFoundError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -64,7 +66,10 @@ class Interpreter:
     def folders(self) -> tuple[str, ...]:
         """Its sys.path, asked in a child with a deadline; raises InputError where it does not answer."""
         code = "import json, sys; print(json.dumps([p for p in sys.path if p]))"
-        done = self.system.run((self.executable, "-c", code), INTERPRETER_TIMEOUT)
+        try:
+            done = self.system.run((self.executable, "-c", code), INTERPRETER_TIMEOUT)
+        except ProgramNotFoundError as error:
+            raise InputError(str(error)) from error
         try:
             answer = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,11 @@ def built_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel() -> Callable[[str], Path]:
+def wheel() -> Callable[..., Path]:
     """Downloads a wheel by requirement into a cache that later runs use; skips where the index does not answer."""
 
     def download(requirement: str, *options: str) -> Path:
-        folder = DOWNLOADS / requirement.replace("==", "-")
+        folder = DOWNLOADS / re.sub(r"[^A-Za-z0-9._]+", "-", " ".join((requirement, *options)))
         found = list(folder.glob("*.whl"))
         if not found:
             argv = (sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), *options, requirement)

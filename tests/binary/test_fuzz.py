@@ -132,10 +132,10 @@ def test_corrupted_wheel(patches: list[tuple[float, bytes]], cut: float, tmp_pat
 @pytest.mark.parametrize(
     "data",
     [
-        container() * 200_000,
+        container() * 100_000,
         container(entry()) * 40_000,
-        CONTAINER_MAGIC * 500_000,
-        (CONTAINER_MAGIC + b"\xff" * 8) * 200_000,
+        CONTAINER_MAGIC * 200_000,
+        (CONTAINER_MAGIC + b"\xff" * 8) * 80_000,
         b"\x7fELF\x02\x01\x01\x33\x07" + bytes(9) + b"\xbe\x00" + b"\x7fELF\x02\x01\x01\x33\x07" * 100_000,
     ],
     ids=["empty containers", "many containers", "magic only", "endless containers", "cubin starts"],

@@ -1,6 +1,7 @@
 """Lists the GPU code and the needed libraries of a wheel, and prints the [[binary]] row for matrices/ecosystem.toml.
 
     python tools/refresh_wheels.py onnxruntime-gpu==1.32.0
+    python tools/refresh_wheels.py torch==2.16.0 --platform manylinux_2_28_aarch64 --python-version 3.12
     python tools/refresh_wheels.py path/to/torch-2.16.0-cp312-cp312-manylinux_2_28_x86_64.whl
 
 Needs pip for a name. For a wheel of torch it prints the list that get_arch_list() will return as well, which is a string in
@@ -88,13 +89,21 @@ def row_text(wheel: Path, found: dict[str, Contents]) -> str:
     return toml_row("binary", fields)
 
 
+def pip_options(options: argparse.Namespace) -> list[str]:
+    """What makes pip fetch the wheel of another machine."""
+    found = [text for tag in options.platform for text in ("--platform", tag)]
+    return [*found, "--python-version", options.python_version] if options.python_version else found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", help="a wheel file, or name==version")
+    parser.add_argument("--platform", action="append", default=[], help="platform tag of the wheel to fetch; repeatable")
+    parser.add_argument("--python-version", help="of the wheel to fetch")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheel = Path(options.wheel) if options.wheel.endswith(".whl") else download(options.wheel, folder)
+        wheel = Path(options.wheel) if options.wheel.endswith(".whl") else download(options.wheel, folder, *pip_options(options))
         found = libraries(wheel, folder)
         for library, contents in found.items():
             counts = targets_of(contents)

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 
-def download(requirement: str, folder: Path) -> Path:
-    """The wheel of `name==version`, in `folder`; raises CalledProcessError where pip cannot get it."""
+def download(requirement: str, folder: Path, *options: str) -> Path:
+    """The wheel of `name==version`, in `folder`; raises CalledProcessError where pip cannot get it.
+
+    `options` go to pip, e.g. `--platform` and `--python-version` for a machine that is not this one.
+    """
     before = set(folder.glob("*.whl"))
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder), requirement]
-    subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder)]
+    subprocess.run([*command, *options, requirement], check=True)
     return next(iter(set(folder.glob("*.whl")) - before))
 
 

@@ -8,7 +8,7 @@ from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Evidence
 from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform
 from cudadoctor.rules.engine import Case
-from cudadoctor.rules.questions import driver_works, in_container, platform
+from cudadoctor.rules.questions import Presence, driver_works, in_container, nvidia_gpu_present, platform
 
 CONTAINER_SIGNS = (
     "shown-docker-run",
@@ -64,6 +64,10 @@ CUDA_FAILURES = (
     "wsl-adapter-failed",
 )
 """Errors with which CUDA or the driver's tools do not start at all."""
+TENSORFLOW_REMARK = "gpu will not be used"
+"""What TensorFlow prints on every import where it finds no driver."""
+SHOWS_DRIVER = ("smi-cannot-communicate", "cuda-error-999", "nvml-version-mismatch", "nvml-unknown-error", "smi-no-devices")
+"""Errors that only a machine with an NVIDIA driver gives."""
 NO_DRIVER_IN_REACH = (
     "libcuda-load-failed",
     "torch-no-nvidia-driver",
@@ -109,6 +113,15 @@ def started_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
 def started_with_gpu(case: Case) -> bool:
     """Does a command line of the text give the container a GPU?"""
     return any(asks_for_gpu(run) for run in case.errors("shown-docker-run"))
+
+
+def remarks_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
+    """Lines in which a framework remarks that it found no driver and works on the CPU, where nothing shows an NVIDIA GPU."""
+    texts = case.errors("libcuda-load-failed")
+    if not texts or any(TENSORFLOW_REMARK not in error.text.lower() for error in texts):
+        return ()
+    shows_gpu = nvidia_gpu_present(case.snapshot) is Presence.YES or case.saw(*SHOWS_DRIVER)
+    return () if shows_gpu or container_shown(case) or in_wsl(case) else texts
 
 
 def cuda_fails(case: Case) -> bool:

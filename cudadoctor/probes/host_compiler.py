@@ -22,7 +22,7 @@ FLAG_VARIABLES = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
 COMPILER_VARIABLES = ("NVCC_CCBIN", "CUDAHOSTCXX", "CXX")
 CCBIN = re.compile(r"(?:^|\s)-{1,2}(?:ccbin|compiler-bindir)[= ]\s*(\S+)")
 VERSIONED = re.compile(r"^(?:g\+\+|clang\+\+)-\d{1,2}$")
-GCC_VERSION = re.compile(r"(?:g\+\+|gcc|c\+\+|cc)\S*(?: \([^)]*\))? (\d+(?:\.\d+)+)")
+GCC_VERSION = re.compile(r"(?:g\+\+|gcc|c\+\+|cc)\S{0,40}(?: \([^)\n]{0,200}\))? (\d+(?:\.\d+)+)")
 CLANG_VERSION = re.compile(r"clang version (\d+(?:\.\d+)+)")
 MSVC_VERSION = re.compile(r"Compiler Version (\d+\.\d+(?:\.\d+)*)")
 

@@ -81,10 +81,12 @@ class TorchChild:
 
     @property
     def said(self) -> str:
-        """Error texts, and what the child wrote to stderr, for the table of known errors."""
+        """The error texts among the facts, for the table of known errors, and stderr where the child ended without all facts."""
         with self._changed:
-            words = [text for event in self._events for text in event_words(event)]
-            return "\n".join([*words, self._completed.stderr if self._completed is not None else ""])
+            facts = [event for event in self._events if event["event"] not in {"proof", "step"}]
+            words = [text for event in facts for text in event_words(event)]
+            told = any(event["event"] in LAST_FACT for event in facts)
+            return "\n".join([*words, self._completed.stderr if self._completed is not None and not told else ""])
 
     def _collect(self, program: RunningProgram) -> None:
         """Take in line after line until the child closes its output, then see how it ended."""

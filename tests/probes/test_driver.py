@@ -124,7 +124,10 @@ def test_a_folder_where_a_file_should_be_and_links_in_circles_are_failures(tmp_p
 
 
 def test_garbage_in_procfs_is_a_parse_error_with_its_text(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {"/proc/driver/nvidia/version": b"\xff\xfe garbage", "/proc/driver/nvidia/params": "nothing of use"}
+    files: dict[str, str | bytes] = {
+        "/proc/driver/nvidia/version": b"\xff\xfe garbage",
+        "/proc/driver/nvidia/params": "nothing of use",
+    }
     driver = read_driver(linux(tmp_path, files))
     assert isinstance(driver.kernel_module, Missing)
     assert driver.kernel_module.reason is MissingReason.PARSE_ERROR

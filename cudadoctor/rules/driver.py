@@ -9,7 +9,7 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ApiStatus, LibraryOrigin, Platform, Torch
 from cudadoctor.rules import fixes
-from cudadoctor.rules.circumstances import as_evidence, in_wsl, started_without_gpu
+from cudadoctor.rules.circumstances import as_evidence, in_wsl, remarks_without_gpu, started_without_gpu
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
@@ -334,7 +334,7 @@ def libcuda_missing(case: Case) -> Iterable[Problem]:
     """
     driver = case.snapshot.driver
     texts = seen(case, "libcuda-load-failed")
-    if driver_works(case.snapshot):
+    if driver_works(case.snapshot) or remarks_without_gpu(case):
         return
     copies = driver.libcuda_copies
     if texts:

@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import known
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import Platform, TorchBuild
-from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, container_shown, in_wsl
+from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, remarks_without_gpu
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.questions import AMD_VENDOR, Presence, gpus, nvidia_gpu_present, pci_gpus, platform, torch, torch_build
+from cudadoctor.rules.questions import AMD_VENDOR, Presence, nvidia_gpu_present, pci_gpus, platform, torch, torch_build
 
 WANTS_CUDA = (*NO_DRIVER_IN_REACH, "torch-not-compiled-with-cuda", "smi-cannot-communicate", "cpu-only-tensorflow")
 """Errors of programs that took a CUDA code path."""
-TENSORFLOW_INFORMS = "gpu will not be used"
-"""What TensorFlow prints on every import where it finds no driver."""
 
 
 def no_cuda_platform(case: Case) -> Iterable[Problem]:
@@ -114,18 +112,8 @@ def benign_no_gpu_machine(case: Case) -> Iterable[Problem]:
 
     Sources: TensorFlow, cuda_diagnostics.
     """
-    texts = tuple(
-        error for error in case.errors("libcuda-load-failed", "benign-no-gpu-machine") if _informs(error.text, error.kind)
-    )
+    texts = remarks_without_gpu(case)
     if not texts:
-        return
-    shows_gpu = gpus(case.snapshot) or nvidia_gpu_present(case.snapshot) is Presence.YES
-    if (
-        shows_gpu
-        or container_shown(case)
-        or in_wsl(case)
-        or case.saw("smi-cannot-communicate", "cuda-error-999", "nvml-version-mismatch")
-    ):
         return
     yield Problem(
         subject="machine",
@@ -133,10 +121,6 @@ def benign_no_gpu_machine(case: Case) -> Iterable[Problem]:
         why="The line is a remark. It matters only on a machine whose GPU is meant to be used.",
         evidence=as_evidence(texts),
     )
-
-
-def _informs(text: str, kind: str) -> bool:
-    return kind == "benign-no-gpu-machine" or TENSORFLOW_INFORMS in text.lower()
 
 
 RULES = (

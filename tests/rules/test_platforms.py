@@ -33,6 +33,7 @@ from tests.rules.builders import (
 MAC = text_only(said("torch-not-compiled-with-cuda"), host=Host(platform=known(Platform.MACOS)))
 AMD = PciDevice(bus_id="0000:03:00.0", vendor_id="1002", device_id="744c", kernel_driver="amdgpu")
 AMD_MACHINE = with_driver(NO_GPU, pci_devices=known((AMD,)))
+NO_TORCH = structs.replace(AMD_MACHINE, python=structs.replace(AMD_MACHINE.python, torch=TIMED_OUT))
 RADEON = said("shown-amd-gpu", "GPU: Radeon RX 7900 XTX")
 NO_DRIVER = said("torch-no-nvidia-driver", "Found no NVIDIA driver on your system")
 TF_LINE = said("libcuda-load-failed", "Could not find cuda drivers on your machine, GPU will not be used.")
@@ -47,7 +48,7 @@ TABLE: Table = {
     ),
     "amd-gpu-no-cuda": (
         ("AMD on the bus and a CUDA torch", AMD_MACHINE, FAIL),
-        ("AMD on the bus and no torch", structs.replace(AMD_MACHINE, python=structs.replace(AMD_MACHINE.python, torch=TIMED_OUT)), NOT_APPLICABLE),
+        ("AMD on the bus and no torch", NO_TORCH, NOT_APPLICABLE),
         ("beside an NVIDIA GPU", healthy(), PASS),
         ("AMD in the text", text_only(RADEON, NO_DRIVER), FAIL),
         ("AMD and NVIDIA in the text", text_only(RADEON, NO_DRIVER, gpus=RTX_3060), PASS),

@@ -57,6 +57,14 @@ def linux_library(text: str) -> Snapshot:
     return text_only(WSL, ERROR_100, said("shown-linux-libcuda", text, path="/usr/lib/x86_64-linux-gnu/libcuda.so.1"))
 
 
+def installed(packages: str) -> Snapshot:
+    return text_only(WSL, ERROR_100, said("shown-package-install", packages=packages))
+
+
+def unlinked(library: str) -> Snapshot:
+    return text_only(WSL, said("toolkit-libs-missing-at-link", f"cannot find {library}", library=library))
+
+
 TABLE: Table = {
     "wsl-libcuda-path": (
         ("in its folder but not found", UNFOUND, FAIL),
@@ -65,8 +73,8 @@ TABLE: Table = {
         ("plain Linux", healthy(), NOT_APPLICABLE),
         ("a text from WSL", text_only(WSL, LOST), FAIL),
         ("a text from Linux", text_only(LOST), UNKNOWN),
-        ("the linker misses -lcuda", text_only(WSL, said("toolkit-libs-missing-at-link", "cannot find -lcuda", library="-lcuda")), FAIL),
-        ("the linker misses -lcudart", text_only(WSL, said("toolkit-libs-missing-at-link", library="-lcudart")), PASS),
+        ("the linker misses -lcuda", unlinked("-lcuda"), FAIL),
+        ("the linker misses -lcudart", unlinked("-lcudart"), PASS),
         ("a function not found", text_only(WSL, said("libcuda-symbol-missing", 'Function "cuDeviceGetCount" not found')), FAIL),
     ),
     "wsl-linux-driver-installed": (
@@ -76,9 +84,9 @@ TABLE: Table = {
         ("plain Linux", healthy(), NOT_APPLICABLE),
         ("a library of Linux in the text", linux_library("/usr/lib/x86_64-linux-gnu/libcuda.so.1"), FAIL),
         ("its absence in the text", linux_library("ls: cannot access '/usr/lib/x86_64-linux-gnu/libcuda.so.1'"), PASS),
-        ("a driver installed in the text", text_only(WSL, ERROR_100, said("shown-package-install", packages="nvidia-driver-535")), FAIL),
-        ("the meta package of toolkit and driver", text_only(WSL, ERROR_100, said("shown-package-install", packages="cuda-12-4")), FAIL),
-        ("only the toolkit installed", text_only(WSL, ERROR_100, said("shown-package-install", packages="cuda-toolkit-12-4")), PASS),
+        ("a driver installed in the text", installed("nvidia-driver-535"), FAIL),
+        ("the meta package of toolkit and driver", installed("cuda-12-4"), FAIL),
+        ("only the toolkit installed", installed("cuda-toolkit-12-4"), PASS),
     ),
     "wsl-windows-build-unsupported": (
         ("before 21H2", wsl(FAILS, windows_build=known(build("10.0.19043.1586"))), FAIL),

@@ -6,8 +6,9 @@ All patterns take linear time on hostile text: no repeated part can begin at eve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 HIDDEN = "<redacted>"
 
@@ -31,7 +32,14 @@ ORDINARY_WORDS = frozenset(_WORDS.split())
 NOT_PEOPLE = frozenset({"root", "git", "linuxbrew", "Shared", "Public", "Default", "nobody"})
 """Names in the place of a user's that are nobody's."""
 
+MOST_NAMES = 100
+"""More names than this are not looked for everywhere: a text with so many is a list of users or an attack."""
+
 _PSEUDONYM = re.compile(r"(?:user|host|uuid|serial|email|mac|ip)-\d{1,6}")
+_NO_NAME = re.compile(
+    rf"(?:{_PSEUDONYM.pattern})|.*-linux-gnu|[\d.-]*|.*uuid-\d.*|.*[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-.*", re.IGNORECASE
+)
+"""Pseudonyms, build triplets, bare numbers and whatever holds a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Pseudonyms:
 # What names are there: learned from all texts of a report before any is changed
 
 _HOME_FOLDER = re.compile(
-    r"(?:/mnt/[a-z])?/(?:home|Users)/([^\\/\s:;,'\"<>|*?()\[\]{}$`=]{1,64})"
+    r"(?:/mnt/[a-z])?/(?:home|Users)/([^\\/\s:;,'\"<>|*?()\[\]{}$`=@~]{1,64})"
     r"|\b[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)([^\\/:;,\"'<>|*?\r\n]{1,64}(?=[\\/])|[^\\/\s:;,'\"<>|*?]{1,64})"
 )
 _HOME_VARIABLE = re.compile(r"\bHOME=(/[^\s:;,'\"]{2,200})")
@@ -78,7 +86,7 @@ _USER_VARIABLE = re.compile(r"(?:\b|_)(?:USER|LOGNAME|USERNAME|user|username)=[\
 _HOST_VARIABLE = re.compile(
     r"(?:\b|_)(?:HOST|HOSTNAME|NODENAME|COMPUTERNAME|[Hh]ostname|[Nn]odename)[\"']?[=:]\s{0,4}[\"']?([A-Za-z0-9][\w.-]{0,252})"
 )
-_PROMPT = re.compile(r"(?<![\w.-])([a-z_][\w.-]{0,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,63}):(?=[~/])")
+_PROMPT = re.compile(r"(?<![\w.-])([a-z_][\w.-]{0,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,63}):(?=~|/[^/])")
 _UNAME = re.compile(r"\bLinux ([A-Za-z0-9][\w.-]{0,252}) \d+\.\d+\.\d")
 
 
@@ -93,12 +101,15 @@ class Names:
     @classmethod
     def learned(cls, text: str, identity: Identity) -> Names:
         """The names that `identity` gives and those that stand in the text where only a name can stand."""
-        homes = [*identity.homes, *_HOME_VARIABLE.findall(text)]
-        prompts = _PROMPT.findall(text)
-        folders = [posix or windows for posix, windows in _HOME_FOLDER.findall(text)]
+        lower = text.lower()
+        homes = [*identity.homes, *_found(_HOME_VARIABLE, text, lower, "home=")]
+        prompts = _found(_PROMPT, text, lower, "@")
+        folders = [posix or windows for posix, windows in _found(_HOME_FOLDER, text, lower, "/home/", "users")]
         own = [home.rstrip("/\\").replace("\\", "/").rpartition("/")[2] for home in homes]
-        users = [*identity.users, *own, *folders, *_USER_VARIABLE.findall(text), *(user for user, _ in prompts)]
-        hosts = [*identity.hosts, *_HOST_VARIABLE.findall(text), *(host for _, host in prompts), *_UNAME.findall(text)]
+        declared = _found(_USER_VARIABLE, text, lower, "user", "logname")
+        users = [*identity.users, *own, *folders, *declared, *(user for user, _ in prompts)]
+        hosts = [*identity.hosts, *_found(_HOST_VARIABLE, text, lower, "host", "node", "computername")]
+        hosts += [*(host for _, host in prompts), *_found(_UNAME, text, lower, "linux ")]
         short = [host.partition(".")[0] for host in hosts]
         return cls(
             _names(users, NOT_PEOPLE),
@@ -107,9 +118,15 @@ class Names:
         )
 
 
+def _found(pattern: re.Pattern[str], text: str, lower: str, *needles: str) -> list[Any]:
+    """What `findall` finds; the search is spared where the lower-case text has none of the needles."""
+    return pattern.findall(text) if any(needle in lower for needle in needles) else []
+
+
 def _names(found: Iterable[str], never: frozenset[str]) -> tuple[str, ...]:
     cleaned = (name.strip(".-") for name in found)
-    return tuple(dict.fromkeys(name for name in cleaned if name and name not in never and not _PSEUDONYM.fullmatch(name)))
+    names = dict.fromkeys(name for name in cleaned if name and name not in never and not _NO_NAME.fullmatch(name))
+    return tuple(names)[:MOST_NAMES]
 
 
 # What is replaced
@@ -119,6 +136,10 @@ _TOKEN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
     r"|sk-(?=[\w-]{0,40}\d)[A-Za-z0-9_-]{16,}|xox[abprs]-[\w-]{10,}|nvapi-[\w-]{16,}|AIza[\w-]{30,}|pypi-[\w-]{20,}"
     r"|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,})"
+)
+_TOKEN_STARTS = (
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "akia", "asia", "sk-", "xox", "nvapi-"),
+    *("aiza", "pypi-", "npm_", "dckr_pat_", "eyj", "ya29.", "sg."),
 )
 _SECRET_WORDS = (
     r"password|passwd|passphrase|secret(?:[_-]?(?:access[_-]?)?key)?|api[_-]?key|apikey|access[_-]?key(?:[_-]?id)?"
@@ -131,7 +152,7 @@ _ASSIGNED_SECRET = re.compile(
 )
 _AUTHORIZATION = re.compile(r"(\b(?:bearer|basic)\s{1,4})(?=[\w.~+/=-]{0,200}\d)([\w.~+/=-]{8,})", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)(?!git@|<redacted>@)[^\s/@]{1,200}@")
-_UUID = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-zA-Z])", re.IGNORECASE)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _SHORT_UUID = re.compile(r"\b(GPU-|MIG-)([0-9a-f]{4,8}(?:-[0-9a-f]{1,4}){0,3}(?:-[0-9a-f]{1,11})?)(?![\w-])", re.IGNORECASE)
 _SERIAL = re.compile(
     r"(\bserial(?:[ _-]?(?:number|no))?[\"']?\s{0,40}[:=]\s{0,4}[\"']?)(?!serial-\d)(?=[A-Z-]{0,20}\d)([A-Z0-9][A-Z0-9-]{5,40})",
@@ -139,17 +160,32 @@ _SERIAL = re.compile(
 )
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE)
 _EMAIL = re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,6}\.[A-Za-z]{2,20}\b")
-_NUMBERS = r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}"
-_ADDRESS = re.compile(
-    rf"(?<=://){_NUMBERS}(?![\w.])|(?<=@){_NUMBERS}(?![\w.])|(?<=inet ){_NUMBERS}|(?<![\w.]){_NUMBERS}(?=:\d{{2,5}}\b)"
-    r"|(?<![\w.-])(?:192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}(?![\w.]\d)"
-)
+_ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]\d)")
+_BEFORE_ADDRESS = ("://", "@", "inet ")
+_AFTER_ADDRESS = re.compile(r":\d{2,5}\b")
+_PRIVATE_NETWORK = re.compile(r"192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.")
+_NO_MACHINE = ("127.", "0.")
 
 SECRET_KEY = re.compile(
     r"(?:^|[_.-])(?:tokens?|secrets?|password|passwd|passphrase|api_?key|access_?key|private_?key|credentials?|auth|cookie)(?:$|[_.-])",
     re.IGNORECASE,
 )
 SERIAL_KEY = re.compile(r"(?:^|[_. -])serial(?:$|[_. -])", re.IGNORECASE)
+
+
+_Replacement = Callable[[re.Match[str]], str] | str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One replacement; `needles` are lower-case texts without one of which the pattern cannot match (none: always tried)."""
+
+    pattern: re.Pattern[str]
+    replace: _Replacement
+    needles: tuple[str, ...] = ()
+
+    def may_match(self, lower: str) -> bool:
+        return not self.needles or any(needle in lower for needle in self.needles)
 
 
 class Redactor:
@@ -166,13 +202,14 @@ class Redactor:
         for name in self._names.users:
             self._pseudonyms.of("user", name)
         self._hosts = {name: self._pseudonyms.of("host", name.partition(".")[0].lower()) for name in self._names.hosts}
-        self._steps = [step for step in self._all_steps() if step[0].search(joined)]
+        lower = joined.lower()
+        self._steps = [step for step in self._all_steps() if step.may_match(lower)]
 
     def text(self, text: str) -> str:
         """The text with everything private replaced."""
         new = text
-        for pattern, replace in self._steps:
-            new = pattern.sub(replace, new)
+        for step in self._steps:
+            new = step.pattern.sub(step.replace, new)
         return text if new == text else new
 
     def of_key(self, key: str, text: str) -> str:
@@ -183,43 +220,49 @@ class Redactor:
             return self._pseudonyms.of("serial", text)
         return self.text(text)
 
-    def _all_steps(self) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]]:
+    def _all_steps(self) -> list[_Step]:
         """Patterns and replacements in their order: secrets first, since a name may be a part of one."""
-        steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]] = [
-            (_PRIVATE_KEY, HIDDEN),
-            (_TOKEN, HIDDEN),
-            (_ASSIGNED_SECRET, rf"\1{HIDDEN}"),
-            (_AUTHORIZATION, rf"\1{HIDDEN}"),
-            (_URL_LOGIN, f"{HIDDEN}@"),
-            (_UUID, self._numbered("uuid")),
-            (_SHORT_UUID, self._short_uuid),
-            (_SERIAL, lambda match: match[1] + self._pseudonyms.of("serial", match[2])),
-            (_MAC, self._numbered("mac")),
-            (_EMAIL, self._numbered("email")),
-            (_ADDRESS, self._numbered("ip")),
-            *((re.compile(re.escape(home.rstrip("/\\")) + r"(?![\w.-])"), "~") for home in self._names.homes),
-            (_HOME_FOLDER, self._home_folder),
+        homes = [re.compile(re.escape(home.rstrip("/\\")) + r"(?![\w.-])") for home in self._names.homes]
+        return [
+            _Step(_PRIVATE_KEY, HIDDEN, ("private key",)),
+            _Step(_TOKEN, HIDDEN, _TOKEN_STARTS),
+            _Step(_ASSIGNED_SECRET, rf"\1{HIDDEN}", ("pass", "secret", "key", "token", "credential", "sig")),
+            _Step(_AUTHORIZATION, rf"\1{HIDDEN}", ("bearer", "basic")),
+            _Step(_URL_LOGIN, f"{HIDDEN}@", ("@",)),
+            _Step(_UUID, self._numbered("uuid"), ("-",)),
+            _Step(_SHORT_UUID, self._short_uuid, ("gpu-", "mig-")),
+            _Step(_SERIAL, lambda match: match[1] + self._pseudonyms.of("serial", match[2]), ("serial",)),
+            _Step(_MAC, self._numbered("mac"), (":",)),
+            _Step(_EMAIL, self._numbered("email"), ("@",)),
+            _Step(_ADDRESS, self._address),
+            *(_Step(home, "~") for home in homes),
+            _Step(_HOME_FOLDER, self._home_folder, ("/home/", "users")),
+            *self._name_steps(),
         ]
-        return [*steps, *self._name_steps()]
 
-    def _name_steps(self) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]]:
+    def _name_steps(self) -> Iterator[_Step]:
         """Whole-word replacement of distinctive names; of the others only before an `@` and after `user=`."""
         words = {name: self._pseudonyms.of("user", name) for name in self._names.users} | self._hosts
         clear = {name: alias for name, alias in words.items() if self._is_distinctive(name)}
         unclear = {name: alias for name, alias in words.items() if name not in clear}
-        steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]] = []
         if clear:
-            steps.append((_any_of(clear, r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"), lambda match: clear[match[0]]))
+            pattern = _any_of(clear, r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])")
+            yield _Step(pattern, lambda match: clear[match[0]])
         if unclear:
             pattern = _any_of(unclear, r"(?:(?<![\w.-])(?=[\w.-]{1,64}@)|(?<=\buser=)|(?<=\bUSER=)|(?<=\w@))", r"(?![\w-])")
-            steps.append((pattern, lambda match: unclear[match[0]]))
-        return steps
+            yield _Step(pattern, lambda match: unclear[match[0]], ("@", "user="))
 
     def _is_distinctive(self, name: str) -> bool:
         return len(name) >= SHORTEST_NAME and any(map(str.isalpha, name)) and name.lower() not in self._public
 
     def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
         return lambda match: self._pseudonyms.of(kind, match[0].lower())
+
+    def _address(self, match: re.Match[str]) -> str:
+        """A pseudonym where the surroundings or a private network show that the four numbers are no version."""
+        before, after = match.string[max(match.start() - 5, 0) : match.start()], match.string[match.end() : match.end() + 7]
+        is_address = before.endswith(_BEFORE_ADDRESS) or _AFTER_ADDRESS.match(after) or _PRIVATE_NETWORK.match(match[0])
+        return self._pseudonyms.of("ip", match[0]) if is_address and not match[0].startswith(_NO_MACHINE) else match[0]
 
     def _short_uuid(self, match: re.Match[str]) -> str:
         """A UUID abbreviated as CUDA_VISIBLE_DEVICES allows gets the pseudonym of the whole one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from cudadoctor.report.options import Charset
 
@@ -16,7 +15,6 @@ PROSE_LIMIT = 2000
 COMMAND_LIMIT = 2000
 """Longest command; a longer one is not shown at all, since a part of a command is another command."""
 
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _ORDINARY = re.compile(r"[ -~]*")
 _TO_ASCII = str.maketrans(
     {
@@ -44,9 +42,8 @@ def escaped(text: str, charset: Charset = Charset.UNICODE) -> str:
 
 
 def _shows(character: str, charset: Charset) -> bool:
-    if charset is Charset.ASCII:
-        return " " <= character <= "~"
-    return unicodedata.category(character) not in _HIDDEN_CATEGORIES
+    """Is the character visible, or a plain space?"""
+    return character.isprintable() and (charset is Charset.UNICODE or character.isascii())
 
 
 def _spelled(character: str) -> str:

@@ -30,7 +30,7 @@ def render(report: Report, options: RenderOptions) -> str:
 
 
 def _blocks(report: Report, charset: Charset) -> Iterator[str]:
-    yield f"**{plain(report.summary)}**"
+    yield f"**{plain(report.summary) or 'No summary'}**"
     yield plain(" · ".join(header_parts(report)), limit=inert.VALUE_LIMIT)
     rows = [(plain(r.label), plain(r.value), _mark(r.mark, r.words, charset), plain(r.source)) for r in stack_rows(report)]
     if rows:

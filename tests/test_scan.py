@@ -168,7 +168,7 @@ def test_torch_without_cuda(samples: Path, tmp_path: Path, compile_library: Call
         torch_targets(str(tmp_path))
 
 
-AARCH64 = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_17_aarch64", "--only-binary=:all:")
+AARCH64 = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_27_aarch64", "--only-binary=:all:")
 
 
 @pytest.mark.parametrize("platform", [(), AARCH64], ids=["this", "aarch64"])

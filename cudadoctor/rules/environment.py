@@ -399,7 +399,7 @@ def module_loading_invalid(case: Case) -> Iterable[Problem]:
     )
 
 
-_OPTION = re.compile(r"\s*([a-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]+?)\s*", re.IGNORECASE)
+_OPTION = re.compile(r"\s*([a-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]+)", re.IGNORECASE)
 _OPTION_NAMES = frozenset(
     {
         "backend",
@@ -607,7 +607,10 @@ def mps_connection_failed(case: Case) -> Iterable[Problem]:
     texts = seen(case, "mps-connection-failed")
     status = maybe(case.snapshot.driver.cu_init)
     failed = status is not None and status.code == 805
-    if driver_works(case.snapshot) or not (texts or failed):
+    if driver_works(case.snapshot):
+        return
+    if not texts and not failed:
+        known(case.snapshot.driver.cu_init)
         return
     folder = variables(case).get("CUDA_MPS_PIPE_DIRECTORY")
     yield Problem(

@@ -56,7 +56,7 @@ PROBES = (
         lambda why: SmiAnswer(why, why, why, why),
     ),
     Probe("nvml", lambda system, context: read_nvml(system, context.timeout_s), lambda why: NvmlAnswer(why, why, why, why, why)),
-    Probe("toolkits", lambda system, context: read_toolkits(system, context.timeout_s, context.package_folders()), _same),
+    Probe("toolkits", lambda system, context: read_toolkits(system, context.timeout_s, context.package_folders), _same),
     Probe("host compilers", lambda system, context: read_host_compilers(system, context.timeout_s), _same),
     Probe("libraries", lambda system, context: read_libraries(system, context.package_folders()), all_missing(Libraries)),
     Probe("driver", lambda system, _: read_driver(system), all_missing(Driver)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
@@ -13,7 +13,7 @@ from cudadoctor.model.snapshot import Toolkit
 from cudadoctor.model.versions import CudaVersion, SmTarget, VersionError
 from cudadoctor.probes.asking import Answer, ask_file, folder_names, not_applicable, not_found, short, unsuccessful
 from cudadoctor.probes.combining import combine
-from cudadoctor.probes.toolkit_search import FoundToolkit, build_choice, find_toolkits
+from cudadoctor.probes.toolkit_search import FoundToolkit, build_choice, find_toolkits, find_wheel_toolkits
 from cudadoctor.system import Completed, ProgramNotFoundError, RunningProgram
 
 if TYPE_CHECKING:
@@ -34,17 +34,24 @@ NVRTC = re.compile(r"^(?:libnvrtc\.so(?:\.[\d.]+)?|nvrtc64_\d+_0\.dll)$")
 PACKAGE_LISTS = "/var/lib/dpkg/info"
 
 
-def read_toolkits(system: System, timeout: float, package_folders: Sequence[str] = ()) -> Fact[tuple[Toolkit, ...]]:
-    """Every toolkit; an empty tuple where there is none. All compilers are asked at the same time."""
+def read_toolkits(
+    system: System, timeout: float, package_folders: Callable[[], Sequence[str]] = tuple
+) -> Fact[tuple[Toolkit, ...]]:
+    """Every toolkit; an empty tuple where there is none.
+
+    All compilers are asked at the same time, those of the machine before `package_folders` (the examined Python's
+    site-packages, which that Python has to name) is called.
+    """
     if system.platform == "darwin":
         return not_applicable("CUDA does not exist on this platform")
-    found = find_toolkits(system, package_folders)
     deadline = time.monotonic() + timeout
-    asked = [(_ask(system, kit, "--version"), _ask(system, kit, "--list-gpu-code")) for kit in found]
-    chosen_root, _ = build_choice(system, found)
+    asked = [_asked(system, kit) for kit in find_toolkits(system)]
+    roots = {kit.root for kit, _, _ in asked}
+    asked += [_asked(system, kit) for kit in find_wheel_toolkits(system, package_folders()) if kit.root not in roots]
+    chosen_root, _ = build_choice(system, [kit for kit, _, _ in asked])
     toolkits = tuple(
         _toolkit(system, kit, _answer(version, deadline, timeout), _answer(targets, deadline, timeout), chosen_root == kit.root)
-        for kit, (version, targets) in zip(found, asked, strict=True)
+        for kit, version, targets in asked
     )
     return Known(toolkits, "usual places, PATH, CUDA_HOME")
 
@@ -92,6 +99,10 @@ def parse_cuda_header(text: str) -> CudaVersion:
     if match is None:
         raise VersionError("no CUDA_VERSION in cuda.h")
     return CudaVersion.from_int(int(match[1]))
+
+
+def _asked(system: System, kit: FoundToolkit) -> tuple[FoundToolkit, RunningProgram | Missing, RunningProgram | Missing]:
+    return kit, _ask(system, kit, "--version"), _ask(system, kit, "--list-gpu-code")
 
 
 def _ask(system: System, kit: FoundToolkit, option: str) -> RunningProgram | Missing:

@@ -51,10 +51,19 @@ class FoundToolkit:
     aliases: tuple[str, ...]
 
 
-def find_toolkits(system: System, package_folders: Sequence[str] = ()) -> tuple[FoundToolkit, ...]:
-    """Every toolkit, in the order in which the ways are tried; `package_folders` are the examined Python's site-packages."""
+def find_toolkits(system: System) -> tuple[FoundToolkit, ...]:
+    """The machine's toolkits, in the order in which the ways are tried."""
+    return _at_the_end_of(system, leads(system))
+
+
+def find_wheel_toolkits(system: System, package_folders: Sequence[str]) -> tuple[FoundToolkit, ...]:
+    """The toolkits from pip's wheels in the examined Python's site-packages."""
+    return _at_the_end_of(system, _wheels(system, package_folders))
+
+
+def _at_the_end_of(system: System, found_leads: Iterable[Lead]) -> tuple[FoundToolkit, ...]:
     by_root: dict[str, list[Lead]] = {}
-    for lead in leads(system, package_folders):
+    for lead in found_leads:
         try:
             root = system.real_path(lead.folder)
         except OSError:
@@ -64,8 +73,8 @@ def find_toolkits(system: System, package_folders: Sequence[str] = ()) -> tuple[
     return tuple(_found(system, root, found) for root, found in by_root.items())
 
 
-def leads(system: System, package_folders: Sequence[str]) -> Iterator[Lead]:
-    """All ways, those that builds follow first."""
+def leads(system: System) -> Iterator[Lead]:
+    """All ways but pip's wheels, those that builds follow first."""
     slash = "\\" if system.platform == "win32" else "/"
     for variable in VARIABLES[:2]:
         if folder := system.environ.get(variable):
@@ -82,7 +91,6 @@ def leads(system: System, package_folders: Sequence[str]) -> Iterator[Lead]:
     for name in folder_names(system, "/usr/local"):
         if name.startswith("cuda-"):
             yield Lead(f"/usr/local/{name}", f"/usr/local/{name}")
-    yield from _wheels(system, package_folders)
     yield from _hpc_sdk(system)
 
 

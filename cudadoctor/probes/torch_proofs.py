@@ -72,7 +72,7 @@ def _proof(event: Mapping[str, Any], kernel: str, device: Mapping[str, Any], gpu
         target=str(capability.sm),
         outcome=ProofOutcome(event["outcome"]),
         error=api_error(event),
-        because=short(event["because"]) if event.get("because") else None,
+        because=short(event["because"].partition("\n")[0]) if event.get("because") else None,
         max_error=event.get("max_error"),
         tolerance=event.get("tolerance"),
         run_ms=event.get("run_ms"),

@@ -52,6 +52,23 @@ def test_the_interpreter_is_chosen_in_the_documented_order(
     assert (chosen.executable, chosen.because) == (executable, because)
 
 
+@pytest.mark.parametrize(
+    ("environ", "files", "executable"),
+    [
+        ({}, {"/p/version": "3.11.7\n3.10.1\n"}, "/p/versions/3.11.7/bin/python3"),
+        ({"PYENV_VERSION": "3.10.1:3.11.7"}, {"/p/version": "3.11.7"}, "/p/versions/3.10.1/bin/python3"),
+        ({"PWD": "/a/b"}, {"/p/version": "3.11.7", "/a/.python-version": "3.10.1"}, "/p/versions/3.10.1/bin/python3"),
+        ({"PYENV_VERSION": "9.9.9"}, {"/p/version": "3.11.7"}, "/p/shims/python3"),
+        ({}, {"/p/version": "system"}, "/p/shims/python3"),
+        ({}, {}, "/p/shims/python3"),
+    ],
+)
+def test_a_shim_of_pyenv_is_followed(tmp_path: Path, environ: dict[str, str], files: dict[str, str], executable: str) -> None:
+    for path in ("p/shims", "p/versions/3.11.7/bin", "p/versions/3.10.1/bin"):
+        fake_program(tmp_path / path / "python3")
+    assert choose_python(linux(tmp_path, files, environ={"PATH": "/p/shims", **environ})).executable == executable
+
+
 def test_our_own_python_is_the_last_resort(tmp_path: Path) -> None:
     chosen = choose_python(linux(tmp_path, environ={"PATH": "/usr/bin"}))
     assert (chosen.executable, chosen.because) == (sys.executable, "cudadoctor's own, as no other was found")

@@ -24,7 +24,7 @@ TARGETS = ("sm_80", "sm_90", "sm_90a")
 
 def read(root: Path, environ: dict[str, str] | None = None, packages: tuple[str, ...] = ()) -> tuple[Toolkit, ...]:
     """The toolkits of a fake machine."""
-    return known(read_toolkits(linux(root, environ=environ or {"PATH": "/usr/bin"}), 20, packages))
+    return known(read_toolkits(linux(root, environ=environ or {"PATH": "/usr/bin"}), 20, lambda: packages))
 
 
 def test_one_toolkit_reached_in_many_ways_is_one(tmp_path: Path) -> None:

@@ -196,6 +196,7 @@ class Redactor:
         joined = "\n".join(texts)
         self._names = Names.learned(joined, identity)
         self._pseudonyms = Pseudonyms()
+        self._done: dict[str, str] = {}
         self._public = ORDINARY_WORDS.union(word.lower() for word in public_words)
         for uuid in _UUID.findall(joined):
             self._pseudonyms.of("uuid", uuid.lower())
@@ -206,10 +207,13 @@ class Redactor:
         self._steps = [step for step in self._all_steps() if step.may_match(lower)]
 
     def text(self, text: str) -> str:
-        """The text with everything private replaced."""
-        new = text
-        for step in self._steps:
-            new = step.pattern.sub(step.replace, new)
+        """The text with everything private replaced; the very same object where nothing is."""
+        if text not in self._done:
+            new = text
+            for step in self._steps:
+                new = step.pattern.sub(step.replace, new)
+            self._done[text] = new
+        new = self._done[text]
         return text if new == text else new
 
     def of_key(self, key: str, text: str) -> str:

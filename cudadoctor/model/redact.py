@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from cudadoctor.model.fact import maybe
+from cudadoctor.model.fact import NOT_ASKED, maybe
 from cudadoctor.model.finding import Evidence, Finding, UnknownRule
 from cudadoctor.model.private_text import NOBODY, Identity, Redactor
 from cudadoctor.model.report import Report, Tool
@@ -60,21 +60,21 @@ def _public_words(report: Report) -> Iterator[str]:
         yield from (maybe(gpu.name) or "").split()
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(document: Any) -> Iterator[str]:
     """Every string value within a document; under a key, as `key=value`."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Struct):
-        for name in value.__struct_fields__:
-            yield from _texts(getattr(value, name))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from [f"{key}={item}"] if isinstance(item, str) else _texts(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, DottedVersion):
-        yield value.text
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Struct):
+            waiting.extend(item for name in reversed(value.__struct_fields__) if (item := getattr(value, name)) is not NOT_ASKED)
+        elif isinstance(value, dict):
+            waiting.extend(f"{key}={item}" if isinstance(item, str) else item for key, item in reversed(value.items()))
+        elif isinstance(value, (tuple, list)):
+            waiting.extend(reversed(value))
+        elif isinstance(value, DottedVersion):
+            yield value.text
 
 
 def _rewritten(value: Any, redactor: Redactor) -> Any:
@@ -100,7 +100,12 @@ def _rewritten_item(key: str, value: Any, redactor: Redactor) -> Any:
 
 def _rewritten_struct(value: Struct, redactor: Redactor) -> Struct:
     kept = _UNTOUCHED.get(type(value), frozenset())
-    old = {name: getattr(value, name) for name in value.__struct_fields__ if name not in kept}
-    new = {name: _rewritten(item, redactor) for name, item in old.items()}
-    changed = {name: item for name, item in new.items() if item is not old[name]}
+    changed = {}
+    for name in value.__struct_fields__:
+        old = getattr(value, name)
+        if old is NOT_ASKED or name in kept:
+            continue
+        new = _rewritten(old, redactor)
+        if new is not old:
+            changed[name] = new
     return structs.replace(value, **changed) if changed else value

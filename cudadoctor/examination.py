@@ -8,9 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudadoctor.gpu.catalog import FULL, QUICK
 from cudadoctor.gpu.description import DriverDescription
-from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, DriverSession
-from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, prove_layers
+from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, all_devices_environment, describe_driver
+from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, ProofRun
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
@@ -63,49 +64,49 @@ def examine(
     )
     collection = start_collection(system, options)
     workers = ThreadPoolExecutor(2, "examine")
+    kernels: ProofRun | None = None
     try:
         driver = workers.submit(ask_driver, dict(system.environ), deadline)
         with say.waiting_for("driver and toolkits"):
             word = driver.result()
             machine = collection.without("nvidia-smi")
-        proofs = _start_proofs(workers, machine, word, deadline) if run_kernels != "nothing" else None
+        kernels = _proof_run(machine, word, deadline, run_kernels)
+        proofs = workers.submit(kernels.run) if kernels is not None else None
         return _complete(collection, word, proofs, deadline, say, run_kernels)
     finally:
         collection.torch.stop()
+        if kernels is not None:
+            kernels.abandon()
         workers.shutdown(wait=False, cancel_futures=True)
 
 
 def ask_driver(environ: Mapping[str, str], deadline: float) -> DriverWord:
     """Ask libcuda in a child; once more with CUDA_VISIBLE_DEVICES cleared where that variable may hide devices."""
-    as_user = describe(environ, deadline)
+    as_user = describe_driver(environ, timeout_s=_describe_limit(deadline))
     if VISIBLE_DEVICES not in environ or as_user.failure is not None or as_user.load_error:
         return DriverWord(as_user, None, environ)
-    cleared = {name: value for name, value in environ.items() if name != VISIBLE_DEVICES}
-    return DriverWord(as_user, describe(cleared, deadline), environ if as_user.devices else cleared)
+    cleared = all_devices_environment(environ)
+    all_devices = describe_driver(cleared, timeout_s=_describe_limit(deadline))
+    return DriverWord(as_user, all_devices, environ if as_user.devices else cleared)
 
 
-def describe(environ: Mapping[str, str], deadline: float) -> DriverDescription:
-    """What libcuda says in one environment."""
-    session = DriverSession(environ)
-    try:
-        return session.describe(max(0.1, min(DESCRIBE_LIMIT_S, deadline - time.monotonic())))
-    finally:
-        session.close()
+def _describe_limit(deadline: float) -> float:
+    return max(0.1, min(DESCRIBE_LIMIT_S, deadline - time.monotonic()))
 
 
-def _start_proofs(
-    workers: ThreadPoolExecutor, machine: Snapshot, word: DriverWord, deadline: float
-) -> Future[tuple[Proof, ...]] | None:
-    if maybe(machine.host.platform) is Platform.MACOS:
+def _proof_run(machine: Snapshot, word: DriverWord, deadline: float, run_kernels: str) -> ProofRun | None:
+    """The proofs to run; None where none are wanted or no CUDA exists."""
+    if run_kernels == "nothing" or maybe(machine.host.platform) is Platform.MACOS:
         return None
     request = ProofRequest(
         env=word.environment_of_proofs,
         driver=word.proven,
         nvrtc=tuple(nvrtc_choices(machine)),
         nvcc=tuple(nvcc_choices(machine)),
+        kernels=FULL if run_kernels == "all" else QUICK,
         gpu_numbers=gpu_numbers(machine, word.proven),
     )
-    return workers.submit(prove_layers, request, deadline)
+    return ProofRun(request, deadline)
 
 
 def nvrtc_choices(machine: Snapshot) -> Iterator[NvrtcChoice]:

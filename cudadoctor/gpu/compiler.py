@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ NVCC_REFUSALS = ("Unsupported gpu architecture", "is not defined for option 'std
 NVRTC_REFUSAL = "invalid value for --gpu-architecture"
 """What NVRTC says of a target that it does not know."""
 MAX_MESSAGE_CHARS = 400
+NO_HOST_COMPILER = "Failed to preprocess host compiler properties"
+"""What nvcc 13.0 says where it can start no host compiler (seen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +211,16 @@ class NvccCompiler:
             raise CompileError(f"nvcc died of {completed.signal_name}", completed.stderr)
         if completed.exit_code:
             log = f"{completed.stdout}{completed.stderr}"
+            if NO_HOST_COMPILER in log and not self._has_host_compiler():
+                raise CompilerUnavailableError("nvcc finds no host compiler (g++, gcc, clang++) on the PATH")
             if any(refusal in log for refusal in NVCC_REFUSALS):
                 raise CompilerUnavailableError(f"nvcc is too old for it: {telling_line(log)}")
             raise CompileError(f"nvcc ended with exit code {completed.exit_code}: {telling_line(log)}", log)
         return completed
+
+    def _has_host_compiler(self) -> bool:
+        names = (self._env.get("NVCC_CCBIN", ""), *HOST_COMPILERS)
+        return any(shutil.which(name, path=self._env.get("PATH", os.defpath)) for name in names if name)
 
     def close(self) -> None:
         """Kill what still runs."""

@@ -277,8 +277,8 @@ def _container_row(report: Report) -> Iterator[StackRow]:
         return
     parts = [container.kind.value]
     injected = maybe(container.injected_libraries)
-    if injected is not None:
-        parts.append(f"{len(injected)} driver libraries mounted in" if injected else "no driver libraries mounted in")
+    if injected:
+        parts.append(f"{len(injected)} driver libraries mounted in")
     mark, words = _verdict(report, "6", _in_area(report, "6"))
     yield StackRow("Container", ", ".join(parts), mark, words, container.kind.source)
 

@@ -47,8 +47,8 @@ def _never_launched(proof: Proof, init: ApiStatus | None) -> bool:
 
 def _words(proof: Proof) -> str:
     if proof.error is not None:
-        return f"error {proof.error.code} {proof.error.name}: {proof.error.message}"
-    return proof.because or "no reason given"
+        return f"error {proof.error.code} {proof.error.name}: {proof.error.message}".rstrip(".")
+    return (proof.because or "no reason given").rstrip(".")
 
 
 def _subject(gpu: int | None) -> str:

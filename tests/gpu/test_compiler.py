@@ -166,3 +166,15 @@ def test_the_telling_line() -> None:
     assert telling_line("only this\n\n") == "only this"
     assert telling_line("") == "no output"
     assert len(telling_line("error " * 1000)) == 400
+
+
+def test_an_nvcc_without_a_host_compiler_is_a_reason_to_skip(machine: Machine, workshop: Workshop, tmp_path: Path) -> None:
+    says = 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; exit 1'
+    nvcc = fake_nvcc(tmp_path / "cuda", says)
+    bare = NvccCompiler(str(nvcc), "nvcc 13.0", {**machine(), "PATH": str(tmp_path)}, workshop)
+    with pytest.raises(CompilerUnavailableError, match="no host compiler"):
+        bare.compile(GEMM_F32_NAIVE, SM_90, 10)
+    (tmp_path / "g++").write_text("#!/bin/sh\n")
+    (tmp_path / "g++").chmod(0o755)
+    with pytest.raises(CompileError, match="Failed to preprocess"):
+        bare.compile(GEMM_F32_NAIVE, SM_90, 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from threading import Thread
 from typing import Any, Callable, Dict, Tuple
 
 Emit = Callable[..., None]
@@ -22,17 +23,26 @@ TIMED_RUNS = 3
 
 
 def prove(torch: Any, emit: Emit) -> None:
-    """Small computations on every visible GPU against the CPU in float64."""
-    for index in range(torch.cuda.device_count()):
-        lost = ""
-        for kernel, compute in (("allocation", allocate), ("matmul", multiply), ("sdpa", attend), ("conv", convolve)):
-            if lost:
-                emit("proof", device=index, kernel=kernel, outcome="unknown", because="the CUDA context was lost in: %s" % lost)
-                continue
-            emit("step", doing="computing %s on torch device %d" % (kernel, index), device=index, kernel=kernel)
-            result = prove_one(torch, index, compute)
-            emit("proof", device=index, kernel=kernel, **result)
-            lost = kernel if STICKY_ERRORS.search(result.get("message", "")) else ""
+    """Small computations on every visible GPU at the same time, against the CPU in float64."""
+    torch.backends.cudnn.allow_tf32 = False  # for all threads; the process is ours and ends with the proofs
+    threads = [Thread(target=prove_device, args=(torch, emit, index)) for index in range(torch.cuda.device_count())]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def prove_device(torch: Any, emit: Emit, index: int) -> None:
+    """The computations on one GPU, until one of them loses its context."""
+    lost = ""
+    for kernel, compute in (("allocation", allocate), ("matmul", multiply), ("sdpa", attend), ("conv", convolve)):
+        if lost:
+            emit("proof", device=index, kernel=kernel, outcome="unknown", because="the CUDA context was lost in: %s" % lost)
+            continue
+        emit("step", doing="computing %s on torch device %d" % (kernel, index), device=index, kernel=kernel)
+        result = prove_one(torch, index, compute)
+        emit("proof", device=index, kernel=kernel, **result)
+        lost = kernel if STICKY_ERRORS.search(result.get("message", "")) else ""
 
 
 def prove_one(torch: Any, index: int, compute: Callable[..., Any]) -> Dict[str, Any]:
@@ -61,10 +71,10 @@ def median_ms(torch: Any, run: Callable[[], Any]) -> float:
     times = []
     for _ in range(TIMED_RUNS):
         torch.cuda.synchronize()
-        started = time.time()
+        started = time.perf_counter()
         run()
         torch.cuda.synchronize()
-        times.append((time.time() - started) * 1000)
+        times.append((time.perf_counter() - started) * 1000)
     return sorted(times)[TIMED_RUNS // 2]
 
 
@@ -111,9 +121,4 @@ def convolve(torch: Any, device: str) -> Tuple[Callable[[], Any], Any, float]:
     image, weight = fresh(torch, 2, 8, 17, 19), fresh(torch, 16, 8, 3, 3)
     on_device = image.to(device), weight.to(device)
     conv2d = torch.nn.functional.conv2d
-
-    def run() -> Any:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=False):
-            return conv2d(on_device[0], on_device[1])
-
-    return run, conv2d(image.double(), weight.double()), SINGLE_TOLERANCE
+    return (lambda: conv2d(*on_device)), conv2d(image.double(), weight.double()), SINGLE_TOLERANCE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import ApiStatus, ComputeMode, DeviceNode, Gpu
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease, VersionError
-from cudadoctor.probes.asking import not_applicable, not_found, short, unsuccessful
+from cudadoctor.probes.asking import folder_names, not_applicable, not_found, short, unsuccessful
 
 if TYPE_CHECKING:
     from cudadoctor.system import RunningProgram, System
@@ -25,6 +26,8 @@ SOURCE = "NVML"
 CHILD = Path(__file__).with_name("_nvml_child.py")
 LIBRARY = "libnvidia-ml.so.1"
 WINDOWS_LIBRARIES = (r"C:\Windows\System32\nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll")
+NODES_OF_CUDA = re.compile(r"^nvidia(?:\d+|ctl|-uvm)$")
+"""Nodes that CUDA opens; nvidia-modeset belongs to graphics, and containers rightly refuse it."""
 NOT_SUPPORTED = frozenset({3, 13})
 """nvml.h: NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND."""
 NO_PERMISSION = 4
@@ -214,14 +217,9 @@ def _unusable_node(event: Mapping[str, Any]) -> DeviceNode:
 
 def _nodes(system: System) -> tuple[str, ...]:
     """NVIDIA's device nodes; none for an unpacked image, whose nodes belong to nobody."""
-    from cudadoctor.probes.asking import folder_names
-    from cudadoctor.probes.driver import DEVICE_NAMES
-
     if system.platform != "linux" or system.uname is None:
         return ()
-    return tuple(
-        f"/dev/{name}" for name in folder_names(system, "/dev") if DEVICE_NAMES.match(name) and name.startswith("nvidia")
-    )
+    return tuple(f"/dev/{name}" for name in folder_names(system, "/dev") if NODES_OF_CUDA.match(name))
 
 
 def _absent(system: System, library: str) -> Missing | None:

@@ -26,13 +26,13 @@ def parse_proofs(events: Sequence[Mapping[str, Any]], unsaid: Missing, gpus: Seq
     if cuda is None or skipped is not None:
         return (skipped,) if skipped is not None else ()
     proofs = {(event["device"], event["kernel"]): event for event in events if event["event"] == "proof"}
-    steps = [event for event in events if event["event"] == "step" and "kernel" in event]
-    interrupted = (steps[-1]["device"], steps[-1]["kernel"]) if steps else None
+    begun = {(event["device"], event["kernel"]) for event in events if event["event"] == "step" and "kernel" in event}
+    unfinished = begun - proofs.keys()
     result = []
     for device in cuda["devices"]:
         for kernel in KERNELS:
             key = (device["index"], kernel)
-            event = proofs.get(key) or _not_proven(unsaid, at_this=key == interrupted)
+            event = proofs.get(key) or _not_proven(unsaid, alone=unfinished == {key})
             result.append(_proof(event, kernel, device, gpus))
     return tuple(result)
 
@@ -58,8 +58,9 @@ def _all(outcome: ProofOutcome, because: str) -> Proof:
     return Proof(ProofLayer.TORCH, None, "all", None, outcome, because=because)
 
 
-def _not_proven(unsaid: Missing, *, at_this: bool) -> Mapping[str, Any]:
-    crashed = at_this and unsaid.reason is MissingReason.CRASHED
+def _not_proven(unsaid: Missing, *, alone: bool) -> Mapping[str, Any]:
+    """A computation without an end: failed where the process died in it and no other was under way, else unknown."""
+    crashed = alone and unsaid.reason is MissingReason.CRASHED
     return {"outcome": "failed" if crashed else "unknown", "because": unsaid.detail}
 
 

@@ -113,7 +113,7 @@ cuda = types.SimpleNamespace(
     synchronize=lambda: None,
     nccl=types.SimpleNamespace(version=lambda: (2, 21, 5)),
 )
-backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: said["cudnn"], flags=Nothing))
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: said["cudnn"]))
 functional = types.SimpleNamespace(
     scaled_dot_product_attention=lambda q, k, v, is_causal: q.compute(),
     conv2d=lambda image, weight: image.compute(),

@@ -15,7 +15,7 @@ from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.codec import DocumentError, from_json
-from cudadoctor.model.redact import redact
+from cudadoctor.model.redact import NOBODY, Identity, redact
 from cudadoctor.model.report import Report
 
 MAX_REPORT_BYTES = 64 * 1024 * 1024
@@ -56,13 +56,20 @@ def run(options: CheckOptions) -> ExitCode:
     try:
         options.selection.rules()
         diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
-        emit(redact(diagnosis.report), options.output)
+        emit(redact(diagnosis.report, _identity(options)), options.output)
     except (InputError, SelectionError, OutputError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
     for crash in diagnosis.crashes:
         print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
     return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
+
+
+def _identity(options: CheckOptions) -> Identity:
+    """The names to hide: this process's, unless the report is about another machine."""
+    if options.snapshot is not None:
+        return NOBODY
+    return Identity.declared(os.environ, os.uname().nodename if hasattr(os, "uname") else "")
 
 
 def _saved(options: CheckOptions, path: Path) -> Diagnosis:

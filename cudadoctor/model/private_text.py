@@ -6,7 +6,7 @@ All patterns take linear time on hostile text: no repeated part can begin at eve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,15 @@ class Identity:
     users: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
+
+    @classmethod
+    def declared(cls, environment: Mapping[str, str], host: str = "") -> Identity:
+        """The names that the variables of a process declare, and the name of its host."""
+        users, hosts, homes = (
+            tuple(environment[name] for name in names if environment.get(name))
+            for names in (("USER", "LOGNAME", "USERNAME", "SUDO_USER"), ("HOSTNAME", "COMPUTERNAME"), ("HOME", "USERPROFILE"))
+        )
+        return cls(users, (host, *hosts) if host else hosts, homes)
 
 
 NOBODY = Identity()

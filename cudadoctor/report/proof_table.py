@@ -17,11 +17,15 @@ class KernelKind(Enum):
     GEMM = "GEMM"
     ATTENTION = "attention"
     OTHER = "other"
+    EVERY = "every"
+    """Not one kernel but the whole layer, which could not be tried."""
 
     @classmethod
     def of(cls, kernel: str) -> KernelKind:
         """The kind, from the kernel's name."""
         name = kernel.lower()
+        if name in ("all", ""):
+            return cls.EVERY
         if any(word in name for word in ("gemm", "matmul")):
             return cls.GEMM
         return cls.ATTENTION if any(word in name for word in ("attention", "attn", "sdpa")) else cls.OTHER
@@ -85,12 +89,13 @@ def _alike(proofs: Sequence[Proof]) -> list[list[Proof]]:
 
 def _row(layer: ProofLayer, proofs: Sequence[Proof], *, several: bool) -> ProofRow:
     kinds = {kind: [proof for proof in proofs if KernelKind.of(proof.kernel) is kind] for kind in KernelKind}
+    every = kinds[KernelKind.EVERY]
     numbers = [proof.gpu for proof in proofs if proof.gpu is not None]
     return ProofRow(
         LAYER_NAMES[layer],
         f"GPU {number_ranges(numbers)}" if several and numbers else "",
-        _cell(kinds[KernelKind.GEMM]),
-        _cell(kinds[KernelKind.ATTENTION]),
+        _cell([*kinds[KernelKind.GEMM], *every]),
+        _cell([*kinds[KernelKind.ATTENTION], *every]),
         "; ".join([*_other(kinds[KernelKind.OTHER]), *_reasons(proofs)]),
     )
 

@@ -262,3 +262,11 @@ def test_any_text_is_redacted_once_and_for_all(text: str) -> None:
 )
 def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     redact_text(text, ALICE)
+
+
+def test_a_process_declares_its_names() -> None:
+    environment = {"USER": "alice", "LOGNAME": "alice", "HOME": "/data/homes/alice", "HOSTNAME": "gpu7", "SUDO_USER": ""}
+    identity = Identity.declared(environment, "gpu7.lab")
+    assert identity == Identity(users=("alice", "alice"), hosts=("gpu7.lab", "gpu7"), homes=("/data/homes/alice",))
+    assert redact_text("alice on gpu7.lab in /data/homes/alice/x", identity) == "user-1 on host-1 in ~/x"
+    assert Identity.declared({}) == Identity()

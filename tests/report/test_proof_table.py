@@ -24,6 +24,7 @@ def proof(outcome: ProofOutcome, kernel: str = "gemm_f32", gpu: int | None = 0, 
         ("attention_f32", KernelKind.ATTENTION),
         ("SDPA", KernelKind.ATTENTION),
         ("all-reduce", KernelKind.OTHER),
+        ("all", KernelKind.EVERY),
     ],
 )
 def test_kind_of_kernel(kernel: str, kind: KernelKind) -> None:
@@ -88,3 +89,9 @@ def test_the_reason_names_the_error() -> None:
     (row,) = proof_rows([failed])
     assert row.gemm is not None
     assert row.gemm.words == "error 209"
+
+
+def test_a_layer_that_could_not_be_tried_shows_in_both_columns() -> None:
+    (row,) = proof_rows([proof(S, "all", because="no torch")])
+    assert [cell and cell.words for cell in (row.gemm, row.attention)] == ["skipped", "skipped"]
+    assert row.note == "no torch"

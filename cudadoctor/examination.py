@@ -74,7 +74,7 @@ def examine(
         proofs = workers.submit(kernels.run) if kernels is not None else None
         return _complete(collection, word, proofs, deadline, say, run_kernels)
     finally:
-        collection.torch.stop()
+        collection.stop()
         if kernels is not None:
             kernels.abandon()
         workers.shutdown(wait=False, cancel_futures=True)

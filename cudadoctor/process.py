@@ -98,6 +98,11 @@ class RunningProgram:
         with self._changed:
             return "stdout" not in self._open
 
+    @property
+    def ended(self) -> bool:
+        """Has the program itself come to its end?"""
+        return self._process.poll() is not None
+
     def finish(self, deadline: float) -> Completed:
         """The end of the program; at `deadline` (time.monotonic()) it and all that it started are killed."""
         with self._changed:
@@ -150,12 +155,6 @@ class RunningProgram:
         with self._changed:
             self._open.discard(name)
             self._changed.notify_all()
-
-
-def run_program(argv: Sequence[str], timeout: float, env: Mapping[str, str]) -> Completed:
-    """Run a program to its end or for `timeout` seconds; raises ProgramNotFoundError."""
-    deadline = time.monotonic() + timeout
-    return RunningProgram(argv, env).finish(deadline)
 
 
 def _words(error: Exception) -> str:

@@ -86,6 +86,10 @@ class RootedSystem:
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
         return self._runner_for(argv).start(self._host_argv(argv), self._host_environ(env))
 
+    def stop_programs(self) -> None:
+        if self._runner is not None:
+            self._runner.stop_programs()
+
     def _runner_for(self, argv: Sequence[str]) -> RealSystem:
         if self._runner is None:
             raise ProgramNotFoundError(f"cannot run {argv[0]}: programs of an unpacked image are not run")

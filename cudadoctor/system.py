@@ -6,17 +6,19 @@ import errno
 import os
 import stat
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakSet
 
 from cudadoctor.process import (
     MAX_OUTPUT_BYTES,
     Completed,
     ProgramNotFoundError,
     RunningProgram,
-    run_program,
 )
 
 __all__ = [
@@ -96,6 +98,10 @@ class System(Protocol):
         """Start and do not wait; raises ProgramNotFoundError."""
         ...
 
+    def stop_programs(self) -> None:
+        """Kill what is still running of all that was started here: after Ctrl-C, or behind a probe that was given up."""
+        ...
+
 
 class RealSystem:
     """This machine, with the environment of this process or the one given."""
@@ -104,6 +110,8 @@ class RealSystem:
         self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)
         self.platform = sys.platform
         self.files_root = "/"
+        self._programs: WeakSet[RunningProgram] = WeakSet()
+        self._lock = threading.Lock()
 
     @property
     def uname(self) -> Uname:
@@ -146,10 +154,20 @@ class RealSystem:
         return programs_on_path(self, program)
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Completed:
-        return run_program(_located(self, argv), timeout, _english(self.environ if env is None else env))
+        deadline = time.monotonic() + timeout
+        return self.start(argv, env).finish(deadline)
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> RunningProgram:
-        return RunningProgram(_located(self, argv), _english(self.environ if env is None else env))
+        program = RunningProgram(_located(self, argv), _english(self.environ if env is None else env))
+        with self._lock:
+            self._programs.add(program)
+        return program
+
+    def stop_programs(self) -> None:
+        with self._lock:
+            running = [program for program in self._programs if not program.ended]
+        for program in running:
+            program.kill()
 
 
 def _read_regular_file(path: str) -> str:

@@ -157,6 +157,14 @@ def test_lines_are_read_as_they_come(here: RealSystem) -> None:
     assert (done.signal_name, done.stdout) == ("SIGKILL", "first\nhalf")
 
 
+def test_what_still_runs_can_be_stopped_at_the_end(here: RealSystem) -> None:
+    programs = [here.start([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(2)]
+    ended = here.start([sys.executable, "-c", ""])
+    ended.finish(_in(20))
+    here.stop_programs()
+    assert [program.finish(_in(5)).signal_name for program in programs] == ["SIGKILL", "SIGKILL"]
+
+
 def _in(seconds: float) -> float:
     import time
 

@@ -90,8 +90,9 @@ class ProbeOptions:
 class Collection:
     """Probes at work. First ask `machine()`, which is quick, then `complete()`, which waits for torch."""
 
-    def __init__(self, running: Iterable[RunningProbe], torch: TorchChild, deadline: float) -> None:
+    def __init__(self, system: System, running: Iterable[RunningProbe], torch: TorchChild, deadline: float) -> None:
         self.torch = torch
+        self._system = system
         self._running = tuple(running)
         self._deadline = deadline
         self._machine: Snapshot | None = None
@@ -105,6 +106,11 @@ class Collection:
             self._texts = list(_machine_texts(parts))
             self._machine = _assemble(parts, tuple(run for _, run in results))
         return self._machine
+
+    def stop(self) -> None:
+        """End all that is still running: the torch child, and programs of probes that were given up or interrupted."""
+        self.torch.stop()
+        self._system.stop_programs()
 
     def without(self, slow: str) -> Snapshot:
         """The machine as all probes but one see it, for work that need not wait for that one."""
@@ -146,7 +152,7 @@ def start_collection(system: System, options: ProbeOptions | None = None) -> Col
         variable_names=options.variable_names,
     )
     deadline = time.monotonic() + options.timeout_s + 0.5  # programs are stopped first, then probes given up
-    return Collection(start_probes(PROBES, system, context), torch, deadline)
+    return Collection(system, start_probes(PROBES, system, context), torch, deadline)
 
 
 def _package_folders(system: System, torch: TorchChild, chosen: ChosenPython) -> tuple[str, ...]:
@@ -160,7 +166,7 @@ def collect(system: System, options: ProbeOptions | None = None, torch_timeout_s
     try:
         return collection.complete(time.monotonic() + torch_timeout_s)
     finally:
-        collection.torch.stop()
+        collection.stop()
 
 
 def recognised(texts: Iterable[tuple[str, str]]) -> tuple[ErrorSeen, ...]:

@@ -38,7 +38,7 @@ def examine(machine: Machine) -> tuple[Snapshot, tuple[Proof, ...]]:
         snapshot = collection.complete(deadline, describe_driver(machine.env))
         return snapshot, collection.torch.proofs(deadline, maybe(snapshot.gpus) or ())
     finally:
-        collection.torch.stop()
+        collection.stop()
 
 
 def test_every_module_of_a_subject_is_among_the_probes() -> None:

@@ -1,9 +1,11 @@
 """Compares `cudadoctor scan` with NVIDIA's cuobjdump on real libraries: entry counts, time and peak memory, side by side.
 
-    python benchmarks/scan_vs_cuobjdump.py FOLDER [--only REQUIREMENT ...]
+    python benchmarks/scan_vs_cuobjdump.py FOLDER [--only REQUIREMENT ...] [--older-cuobjdump PATH ...]
 
 downloads the wheels below (about 3.5 GB) into FOLDER with pip, unpacks their libraries there, and prints a Markdown table. The
-cuobjdump is that of its own wheel. Both programs run as processes of their own; the memory is the peak of the process.
+cuobjdump is that of its own wheel (13.5), which refuses files with code for GPUs that CUDA 12 dropped: those are compared with
+the older ones given (that of CUDA 11.8 is in Debian's nvidia-cuda-toolkit, a 12.4 in triton 3.1.0). Both programs run as
+processes of their own; the memory is the peak of the process.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ WHEELS = (
 )
 """Wheels of three CUDA majors and of frameworks that compile their own kernels."""
 
+EQUAL = {True: "equal", False: "equal to an older cuobjdump"}
 SCAN = """
 import sys
 from cudadoctor.binary.contents import read_contents
@@ -75,7 +78,7 @@ class Row:
     name: str
     megabytes: float
     entries: int
-    equal: bool
+    verdict: str
     unseen: int
     ours: Cost
     theirs: Cost
@@ -114,27 +117,24 @@ def cost(*argv: str) -> Cost:
     return Cost(time.perf_counter() - started, usage.ru_maxrss / 1024)
 
 
-def compare(path: Path, cuobjdump: Path) -> Row | None:
+def compare(path: Path, programs: tuple[Path, ...]) -> Row | None:
     """The row of one library; None where neither program finds GPU code."""
-    theirs, ours = cuobjdump_counts(cuobjdump, path), our_counts(path)
-    unseen = unseen_modules(path)
+    ours, unseen = our_counts(path), unseen_modules(path)
+    answers = ((program, cuobjdump_counts(program, path)) for program in programs)
+    program, theirs = next(((program, counts) for program, counts in answers if counts is not None), (programs[0], None))
     if not ours and not theirs and not unseen:
         return None
-    if ours != theirs:
-        print(f"{path}: ours {_difference(ours, theirs)}, cuobjdump's {_difference(theirs, ours)}", file=sys.stderr)
+    if theirs is not None and ours != theirs:
+        print(f"{path}: ours {dict(ours - theirs)}, cuobjdump's {dict(theirs - ours)}", file=sys.stderr)
     return Row(
         name=path.name,
         megabytes=path.stat().st_size / 1e6,
         entries=sum(ours.values()),
-        equal=ours == theirs,
+        verdict="refused" if theirs is None else "DIFFERENT" if ours != theirs else EQUAL[program is programs[0]],
         unseen=sum(unseen.values()),
         ours=cost(sys.executable, "-c", SCAN, str(path)),
-        theirs=cost(str(cuobjdump), "-all", "--list-elf", str(path)),
+        theirs=cost(str(program), "-all", "--list-elf", str(path)),
     )
-
-
-def _difference(one: Counter[str], other: Counter[str]) -> dict[str, int]:
-    return dict(one - other)
 
 
 def report(rows: list[Row]) -> Iterator[str]:
@@ -146,7 +146,7 @@ def report(rows: list[Row]) -> Iterator[str]:
             row.name,
             f"{row.megabytes:.1f}",
             row.entries,
-            "yes" if row.equal else "NO",
+            row.verdict,
             row.unseen or "",
             f"{row.ours.seconds:.2f}",
             f"{row.ours.megabytes:.0f}",
@@ -155,10 +155,11 @@ def report(rows: list[Row]) -> Iterator[str]:
         )
         yield "| " + " | ".join(str(cell) for cell in cells) + " |"
     with_entries = [row for row in rows if row.entries]
-    equal = sum(row.equal for row in with_entries)
+    verdicts = Counter(row.verdict for row in with_entries)
     seconds = sum(row.ours.seconds for row in rows), sum(row.theirs.seconds for row in rows)
     yield ""
-    yield f"{equal} of {len(with_entries)} libraries with entries equal; {sum(row.entries for row in rows)} entries compared;"
+    words = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    yield f"{len(with_entries)} libraries with {sum(row.entries for row in rows)} entries: {words};"
     yield f"scan {seconds[0]:.1f} s, cuobjdump {seconds[1]:.1f} s in all."
 
 
@@ -167,15 +168,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=WHEELS)
+    parser.add_argument("--older-cuobjdump", nargs="*", type=Path, default=[])
     options = parser.parse_args()
     cuobjdump = next(path for path in unpack(download(REQUIREMENT, options.folder), options.folder) if path.name == "cuobjdump")
     rows = []
     for requirement in options.only:
         for path in unpack(download(requirement, options.folder), options.folder):
-            row = compare(path, cuobjdump)
+            row = compare(path, (cuobjdump, *options.older_cuobjdump))
             if row is not None:
                 rows.append(row)
-                print(f"{row.name}: {'equal' if row.equal else 'DIFFERENT'}", file=sys.stderr)
+                print(f"{row.name}: {row.verdict}", file=sys.stderr)
     print("\n".join(report(rows)))
 
 

@@ -22,6 +22,7 @@ from cudadoctor.binary.elf_code import registered_modules
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.inputs import InputKind, Interpreter, ScanInput, folder_files, locate, may_be_binary, process
 from cudadoctor.binary.libraries import describe_libraries
+from cudadoctor.binary.live import LiveReport, import_live
 from cudadoctor.binary.report import SCHEMA, FileReport, ScanReport, file_report, module_report, unreadable_report
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource, MeteredSource
@@ -68,6 +69,8 @@ class ScanOptions:
     gpu: Gpu | None = None
     detail: Detail = Detail.FILE
     libraries: LibrarySearch | None = None
+    live_timeout: float | None = None
+    """Seconds for importing each package in a child (this runs its code); None: nothing is imported."""
     on_file: Callable[[str], None] | None = None
     """Called with each path before it is read: progress."""
 
@@ -85,7 +88,18 @@ def run_scan(options: ScanOptions) -> ScanReport:
     """The whole report; raises InputError for an argument that names nothing."""
     gpu = options.gpu
     files = tuple(scan(options))
-    return ScanReport(SCHEMA, None if gpu is None else gpu.compute_capability, None if gpu is None else gpu.driver_ptx_isa, files)
+    live = () if options.live_timeout is None else tuple(_import_live(files, options, options.live_timeout))
+    if gpu is None:
+        return ScanReport(SCHEMA, None, None, files, live)
+    return ScanReport(SCHEMA, gpu.compute_capability, gpu.driver_ptx_isa, files, live)
+
+
+def _import_live(files: tuple[FileReport, ...], options: ScanOptions, timeout: float) -> Iterator[LiveReport]:
+    """Import each argument that is a package; its name is taken as the module's, with underscores."""
+    for argument in options.arguments:
+        if locate(argument, options.interpreter).kind is InputKind.PACKAGE:
+            predicted = [file.libraries for file in files if file.argument == argument and file.libraries is not None]
+            yield import_live(argument.replace("-", "_"), options.interpreter, predicted, timeout)
 
 
 def scan(options: ScanOptions) -> Iterator[FileReport]:

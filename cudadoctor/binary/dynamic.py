@@ -89,6 +89,7 @@ class _Table:
 
     def __init__(self, source: ByteSource, segments: tuple[Segment, ...], tags: tuple[tuple[int, int], ...]) -> None:
         self._source, self._segments, self._tags = source, segments, tags
+        self._values = dict(reversed(tags))  # of a repeated tag the first one counts
         self._strings_size = self._value(_DT_STRSZ) or 0
 
     def info(self, machine: Machine, interpreter: str | None) -> DynamicInfo:
@@ -106,7 +107,7 @@ class _Table:
         )
 
     def _value(self, wanted: int) -> int | None:
-        return next((value for tag, value in self._tags if tag == wanted), None)
+        return self._values.get(wanted)
 
     def _offset(self, address: int) -> int:
         for segment in self._segments:

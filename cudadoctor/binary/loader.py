@@ -8,7 +8,6 @@ torch wheels with LD_LIBRARY_PATH set to rival CUDA folders, and on constructed 
 from __future__ import annotations
 
 import os
-import platform
 import posixpath
 from dataclasses import dataclass
 from enum import Enum
@@ -100,7 +99,11 @@ class _StopSearch(Exception):  # noqa: N818 - control flow inside this module: l
 
 def host_machine() -> Machine:
     """The processor of this machine; x86-64 where it is another one than the two that CUDA supports."""
-    return Machine.AARCH64 if platform.machine().lower() in {"aarch64", "arm64"} else Machine.X86_64
+    return Machine.AARCH64 if _processor() in {"aarch64", "arm64"} else Machine.X86_64
+
+
+def _processor() -> str:
+    return os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "").lower()
 
 
 def host_hwcaps() -> tuple[str, ...]:
@@ -267,7 +270,7 @@ class LoaderView:
             return text or "."
         multiarch = next((folder for folder in self._default_folders[:1] if self._is_folder(folder)), "/lib64")
         origin = asker.origin if asker is not None else ""
-        values = {"ORIGIN": origin, "LIB": multiarch.lstrip("/"), "PLATFORM": platform.machine()}
+        values = {"ORIGIN": origin, "LIB": multiarch.lstrip("/"), "PLATFORM": _processor()}
         for key, value in values.items():
             text = text.replace(f"${{{key}}}", value).replace(f"${key}", value)
         return text

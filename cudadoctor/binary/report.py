@@ -11,6 +11,7 @@ from cudadoctor.binary.contents import Contents, ModuleGroup, group_of
 from cudadoctor.binary.coverage import Gpu, Judgement, Verdict, judge, judge_module
 from cudadoctor.binary.device_code import UNKNOWN_LABEL, Place
 from cudadoctor.binary.libraries import LibraryReport
+from cudadoctor.binary.live import LiveReport
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.versions import ComputeCapability, PtxIsa
 
@@ -69,6 +70,8 @@ class ScanReport(Struct, frozen=True):
     gpu: ComputeCapability | None
     driver_ptx_isa: PtxIsa | None
     files: tuple[FileReport, ...]
+    live: tuple[LiveReport, ...] = ()
+    """What importing the packages really loaded, where that was asked for."""
 
     @property
     def exit_code(self) -> ExitCode:

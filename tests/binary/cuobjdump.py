@@ -15,10 +15,15 @@ REQUIREMENT = "nvidia-cuda-cuobjdump==13.5.37"
 _LINE = re.compile(r"^(ELF|PTX) file +\d+: .*?(?:\.|^)sm_(\d+[af]?)\.(?:cubin|ptx)$", re.MULTILINE)
 
 
-def cuobjdump_counts(program: Path, path: Path) -> Counter[str]:
-    """Entries per `sm_` and `compute_` target as cuobjdump lists them, relocatable ones included."""
+def cuobjdump_counts(program: Path, path: Path) -> Counter[str] | None:
+    """Entries per `sm_` and `compute_` target as cuobjdump lists them, relocatable ones included; None where it refuses.
+
+    The one of CUDA 13 refuses files with sm_35 ("Support for 'sm_35' has been removed") and calls some older cubins invalid.
+    """
     argv = (str(program), "-all", "--list-elf", "--list-ptx", str(path))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    if "cuobjdump fatal" in done.stdout + done.stderr:
+        return None
     found = _LINE.findall(done.stdout + done.stderr)
     return Counter(f"{'sm' if kind == 'ELF' else 'compute'}_{target}" for kind, target in found)
 

@@ -679,6 +679,22 @@ BREAKS_CUINIT = (
     "xid-bus-error",
     "visible-devices-invalid",
     "visible-devices-hide-all",
+    "mps-connection-failed",
+    "container-visible-devices-none",
+    "container-driver-libs-not-on-path",
+    "driver-capabilities-missing",
+    "driver-userspace-missing",
+    "gpu-init-failed",
+    "gsp-failure",
+    "gsp-firmware-missing",
+    "gpu-bound-to-vfio",
+    "gpu-dropped-by-driver",
+    "driver-older-than-gpu",
+    "open-module-gpu-unsupported",
+    "proprietary-module-gpu-unsupported",
+    "nvml-unknown-error",
+    "wsl-generation-one",
+    "wsl-adapter-failed",
 )
 """Names of findings each of which makes cuInit fail or show no device."""
 
@@ -687,6 +703,7 @@ WHY_NO_MODULE = (
     "kernel-module-missing-for-kernel",
     "nouveau-loaded",
     "open-module-gpu-unsupported",
+    "gpu-bound-to-vfio",
     "nvml-version-mismatch",
 )
 

@@ -4,13 +4,33 @@ so that `--help` stays fast."""
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
 
+from cudadoctor.cli_options import (
+    ArchStyleName,
+    AssumeOption,
+    DriverOption,
+    FailOn,
+    FailOnOption,
+    FormatOption,
+    GpuOption,
+    IgnoreOption,
+    ListFormat,
+    MatrixChoice,
+    NodeOption,
+    OutputOption,
+    PythonOption,
+    QuietOption,
+    ReportFormat,
+    RequireOption,
+    SelectOption,
+    TimeoutOption,
+    VerboseOption,
+)
 from cudadoctor.exit_codes import ExitCode
 
 DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
@@ -44,40 +64,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-class FailOn(str, Enum):
-    """From which severity on a finding makes the exit code 1."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NEVER = "never"
-
-
-class ReportFormat(str, Enum):
-    """How a report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-FormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
-PythonOption = Annotated[
-    str | None, typer.Option("--python", metavar="PATH", help="Interpreter to examine; default: the active environment.")
-]
-SelectOption = Annotated[
-    list[str] | None, typer.Option("--select", metavar="RULE", help="Only these rules (name, code, or block such as CD4).")
-]
-IgnoreOption = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULE", help="All but these rules.")]
-FailOnOption = Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Deadline of the whole command.")]
-NodeOption = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this machine in the report.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Findings only.")]
-VerboseOption = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, help="-v: evidence and what was not determined; -vv: how each probe went.")
-]
 
 
 def fail(code: ExitCode, message: str) -> NoReturn:
@@ -117,6 +103,8 @@ def check(
     select: SelectOption = None,
     ignore: IgnoreOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
+    assume: AssumeOption = None,
+    require: RequireOption = None,
     timeout: TimeoutOption = 30.0,
     node: NodeOption = None,
     quiet: QuietOption = False,
@@ -135,6 +123,8 @@ def check(
                 node=node,
                 output=command.OutputOptions(format.value, output, fail_on.value, quiet, verbose),
                 selection=command.Selection(tuple(select or ()), tuple(ignore or ())),
+                assumptions=tuple(assume or ()),
+                requirements=",".join(require or ()),
             )
         )
     )
@@ -164,6 +154,33 @@ def report(
     )
 
 
+@app.command(rich_help_panel=DIAGNOSE)
+def triage(
+    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="The pasted text, or - for standard input.")],
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help='The input is a dump of tickets, {"id": …, "text": …} a line; one result a line.')
+    ] = False,
+    format: FormatOption = ReportFormat.TEXT,
+    output: OutputOption = None,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Diagnose text pasted into a ticket, offline: collect_env, nvidia-smi, tracebacks, logs, our own report."""
+    from cudadoctor.commands import triage as command
+    from cudadoctor.commands.output import OutputOptions
+    from cudadoctor.diagnosis import Selection
+
+    options = command.TriageOptions(
+        file,
+        OutputOptions(format.value, output, fail_on.value, quiet, verbose),
+        Selection(tuple(select or ()), tuple(ignore or ())),
+    )
+    raise typer.Exit(command.run_dump(options) if jsonl else command.run(options))
+
+
 @app.command(rich_help_panel=ASK)
 def explain(
     query: Annotated[str, typer.Argument(metavar="X", help="Rule name or code, error code or name, `Xid 79`, or error text.")],
@@ -179,13 +196,6 @@ def explain(
         fail(ExitCode.USAGE, str(error))
 
 
-class ListFormat(str, Enum):
-    """How a list is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 @app.command(rich_help_panel=ASK)
 def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to print the list.")] = ListFormat.TEXT) -> None:
     """List all rules."""
@@ -194,22 +204,15 @@ def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to pr
     print(listing.as_json() if format is ListFormat.JSON else listing.as_text(), end="")
 
 
-GpuOption = Annotated[
-    list[str] | None,
-    typer.Option("--gpu", metavar="NAME|CC", help="A GPU: part of its name, or a compute capability (repeatable)."),
-]
-DriverOption = Annotated[
-    str | None, typer.Option("--driver", metavar="RELEASE", help="A driver release or branch, such as 550 or 550.54.15.")
-]
+@app.command(rich_help_panel=ASK)
+def matrix(
+    name: Annotated[MatrixChoice, typer.Argument(help="Which matrix.")],
+    query: Annotated[list[str] | None, typer.Argument(help="Words that the rows must have.")] = None,
+) -> None:
+    """Look into the compatibility data, with sources and dates."""
+    from cudadoctor.commands import matrix as command
 
-
-class ArchStyleName(str, Enum):
-    """How `archs` writes its list."""
-
-    TORCH = "torch"
-    CMAKE = "cmake"
-    NVCC = "nvcc"
-    JSON = "json"
+    raise typer.Exit(command.run(name.value, " ".join(query or ())))
 
 
 @app.command(rich_help_panel=ASK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -13,8 +14,9 @@ from cudadoctor.model.finding import Finding, Severity, UnknownRule
 from cudadoctor.model.proof import Proof, ProofOutcome
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.rules.registry import RULES
+from cudadoctor.requirements import Requirement
 from cudadoctor.rules.engine import Case, Outcome, Results, Rule, evaluate
+from cudadoctor.rules.registry import RULES
 
 NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)
 
@@ -67,12 +69,13 @@ def diagnose(
     matrices: Matrices,
     *,
     selection: Selection | None = None,
+    requirements: tuple[Requirement, ...] = (),
     node: str | None = None,
-    seconds: float | None = None,
+    started: float | None = None,
 ) -> Diagnosis:
-    """Judge a machine."""
+    """Judge a machine; `started` (time.monotonic()) is when the command began, for the report's `seconds`."""
     rules = (selection or Selection()).rules()
-    results = evaluate(Case(snapshot, matrices, proofs), rules)
+    results = evaluate(Case(snapshot, matrices, proofs, requirements), rules)
     unknown = tuple(
         UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)
         for result in results.outcomes
@@ -89,7 +92,7 @@ def diagnose(
         unknown=unknown,
         proofs=proofs,
         snapshot=snapshot,
-        seconds=seconds,
+        seconds=None if started is None else round(time.monotonic() - started, 3),
     )
     return Diagnosis(report, results)
 

@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 
 from cudadoctor.archs import ArchPlan, ArchStyle, PtxChoice, WantedGpu, build_limits, plan_archs, ptx_warning
-from cudadoctor.commands.named import GpuNameError, capability_of
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.fact import Known
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.named import GpuNameError, capability_of
 from cudadoctor.probes import ProbeOptions, collect
 from cudadoctor.rules.questions import capability, gpu_name, gpus
 from cudadoctor.system import RealSystem

@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from cudadoctor.assumptions import AssumptionError, assume
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.codec import DocumentError, from_json
+from cudadoctor.model.proof import Proof
 from cudadoctor.model.redact import NOBODY, Identity, redact
 from cudadoctor.model.report import Report
+from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.requirements import RequirementError, parse_requirements
 
 MAX_REPORT_BYTES = 64 * 1024 * 1024
 """Largest saved report read."""
@@ -45,6 +49,8 @@ class CheckOptions:
     node: str | None = None
     output: OutputOptions = field(default_factory=OutputOptions)
     selection: Selection = field(default_factory=Selection)
+    assumptions: tuple[str, ...] = ()
+    requirements: str = ""
 
 
 class InputError(Exception):
@@ -55,9 +61,10 @@ def run(options: CheckOptions) -> ExitCode:
     """Diagnose, print, and say how it went."""
     try:
         options.selection.rules()
+        parse_requirements(options.requirements)
         diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
         emit(redact(diagnosis.report, _identity(options)), options.output)
-    except (InputError, SelectionError, OutputError) as error:
+    except (InputError, SelectionError, OutputError, AssumptionError, RequirementError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
     for crash in diagnosis.crashes:
@@ -74,7 +81,27 @@ def _identity(options: CheckOptions) -> Identity:
 
 def _saved(options: CheckOptions, path: Path) -> Diagnosis:
     saved = read_report(path)
-    return diagnose(saved.snapshot, saved.proofs, Matrices.load(), selection=options.selection, node=options.node or saved.node)
+    return _judge(saved.snapshot, saved.proofs, Matrices.load(), options, node=options.node or saved.node)
+
+
+def _judge(
+    snapshot: Snapshot,
+    proofs: tuple[Proof, ...],
+    matrices: Matrices,
+    options: CheckOptions,
+    *,
+    node: str | None,
+    started: float | None = None,
+) -> Diagnosis:
+    return diagnose(
+        assume(snapshot, options.assumptions, matrices),
+        proofs,
+        matrices,
+        selection=options.selection,
+        requirements=parse_requirements(options.requirements),
+        node=node,
+        started=started,
+    )
 
 
 def _examine(options: CheckOptions) -> Diagnosis:
@@ -88,14 +115,7 @@ def _examine(options: CheckOptions) -> Diagnosis:
         snapshot, proofs = examine(
             RealSystem(), matrices, say, python=options.python, run_kernels=options.prove.value, timeout=options.timeout
         )
-    return diagnose(
-        snapshot,
-        proofs,
-        matrices,
-        selection=options.selection,
-        node=options.node or node_name(os.environ),
-        seconds=round(time.monotonic() - started, 3),
-    )
+    return _judge(snapshot, proofs, matrices, options, node=options.node or node_name(os.environ), started=started)
 
 
 def node_name(environ: Mapping[str, str]) -> str | None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.errors import CudaError, NvmlError, Xid
 from cudadoctor.readers.errors import recognise
-from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Rule
+from cudadoctor.rules.registry import RULES
 
 
 class NothingKnownError(Exception):

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cudadoctor.commands.named import GpuNameError, capability_of, release_of
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
 from cudadoctor.matrices.torch_builds import TorchWheel
 from cudadoctor.model.versions import VersionError
+from cudadoctor.named import GpuNameError, capability_of, release_of
 from cudadoctor.recommend import Advice, Target, advise
 
 

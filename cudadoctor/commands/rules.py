@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Rule
+from cudadoctor.rules.registry import RULES
 
 
 def as_json(rules: Sequence[Rule] = RULES) -> str:

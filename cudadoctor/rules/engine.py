@@ -14,6 +14,7 @@ from cudadoctor.model.fact import Fact, Known, MissingReason, UnknownFactError, 
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ErrorSeen, Snapshot
+from cudadoctor.requirements import Requirement
 from cudadoctor.rules.presence import Presence, nvidia_gpu_present
 
 
@@ -24,6 +25,8 @@ class Case:
     snapshot: Snapshot
     matrices: Matrices
     proofs: tuple[Proof, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    """What the user demands of the machine (`--require`)."""
 
     @cached_property
     def _errors(self) -> dict[str, tuple[ErrorSeen, ...]]:
@@ -127,20 +130,22 @@ class Results:
 
 
 def run_rule(rule: Rule, case: Case) -> RuleResult:
-    """The outcome of one rule on one case; never raises."""
+    """The outcome of one rule on one case; never raises. What it found before it met an unknown fact counts."""
     if rule.needs_gpu and case.has_no_gpu:
         return RuleResult(rule, Outcome.NOT_APPLICABLE, because="no NVIDIA GPU")
+    problems: list[Problem] = []
     try:
-        problems = tuple(rule.check(case))
+        problems.extend(rule.check(case))
     except UnknownFactError as unknown:
-        not_applicable = unknown.missing.reason is MissingReason.NOT_APPLICABLE
-        outcome = Outcome.NOT_APPLICABLE if not_applicable else Outcome.UNKNOWN
-        return RuleResult(rule, outcome, because=describe_missing(unknown.missing))
+        if not problems:
+            not_applicable = unknown.missing.reason is MissingReason.NOT_APPLICABLE
+            outcome = Outcome.NOT_APPLICABLE if not_applicable else Outcome.UNKNOWN
+            return RuleResult(rule, outcome, because=describe_missing(unknown.missing))
     except NotApplicableError as reason:
         return RuleResult(rule, Outcome.NOT_APPLICABLE, because=str(reason))
     except Exception as bug:  # noqa: BLE001  # a crash in one rule must not take the report with it; it is reported as a crash
         return RuleResult(rule, Outcome.CRASH, because=f"{type(bug).__name__}: {bug}")
-    return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, problems)
+    return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, tuple(problems))
 
 
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:

@@ -13,6 +13,7 @@ from cudadoctor.rules import (
     kernels,
     libraries,
     platforms,
+    requirements,
     toolkit,
     toolkit_fit,
     toolkit_parts,
@@ -37,4 +38,5 @@ RULES: tuple[Rule, ...] = (
     *wsl.RULES,
     *environment.RULES,
     *kernels.RULES,
+    *requirements.RULES,
 )

@@ -1,0 +1,90 @@
+"""The options that commands share, and the words that they take."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class FailOn(str, Enum):
+    """From which severity on a finding makes the exit code 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+class ReportFormat(str, Enum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class ListFormat(str, Enum):
+    """How a list or an answer is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ArchStyleName(str, Enum):
+    """How `archs` writes its list."""
+
+    TORCH = "torch"
+    CMAKE = "cmake"
+    NVCC = "nvcc"
+    JSON = "json"
+
+
+class MatrixChoice(str, Enum):
+    """The matrices that `matrix` shows."""
+
+    GPUS = "gpus"
+    CAPABILITIES = "capabilities"
+    DRIVERS = "drivers"
+    TOOLKITS = "toolkits"
+    COMPILERS = "compilers"
+    TORCH = "torch"
+    CUDNN = "cudnn"
+    ECOSYSTEM = "ecosystem"
+    ERRORS = "errors"
+    ENV = "env"
+    SONAMES = "sonames"
+
+
+def _option(name: str, help_text: str, metavar: str | None = None, short: str | None = None) -> typer.models.OptionInfo:
+    names = (name, short) if short is not None else (name,)
+    info: typer.models.OptionInfo = typer.Option(*names, help=help_text, metavar=metavar)
+    return info
+
+
+FormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
+OutputOption = Annotated[Path | None, _option("--output", "Write to this file instead of standard output.", "FILE", "-o")]
+PythonOption = Annotated[str | None, _option("--python", "Interpreter to examine; default: the active environment.", "PATH")]
+SelectOption = Annotated[list[str] | None, _option("--select", "Only these rules (name, code, or block such as CD4).", "RULE")]
+IgnoreOption = Annotated[list[str] | None, _option("--ignore", "All but these rules.", "RULE")]
+FailOnOption = Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86400, help="Deadline of the whole command.")
+]
+NodeOption = Annotated[str | None, _option("--node", "Name of this machine in the report.", "NAME")]
+AssumeOption = Annotated[
+    list[str] | None,
+    _option("--assume", "Judge as if this had been detected: gpu, driver, torch, toolkit ... (repeatable).", "KEY=VALUE"),
+]
+RequireOption = Annotated[
+    list[str] | None, _option("--require", "Conditions to meet, such as 'cc>=8.0,driver>=550'.", "CONDITIONS")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Findings only.")]
+VerboseOption = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, help="-v: evidence and what was not determined; -vv: how each probe went.")
+]
+GpuOption = Annotated[
+    list[str] | None, _option("--gpu", "A GPU: part of its name, or a compute capability (repeatable).", "NAME|CC")
+]
+DriverOption = Annotated[str | None, _option("--driver", "A driver release or branch, such as 550 or 550.54.15.", "RELEASE")]

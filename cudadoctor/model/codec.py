@@ -95,9 +95,3 @@ def from_json(data: bytes | str, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind, dec_hook=_decode)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise DocumentError(str(error)) from error
-
-
-def json_schema(kind: type) -> dict[str, Any]:
-    """The JSON Schema of a document type."""
-    schema = msgspec.json.schema(kind, schema_hook=lambda part: {"type": "string", "description": f"A {part.__name__} as text"})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -6,6 +6,7 @@ from typing import Any
 
 from cudadoctor.model import codec
 from cudadoctor.model.report import SCHEMA, Report
+from cudadoctor.model.schema import json_schema
 from cudadoctor.report.options import RenderOptions
 
 
@@ -16,7 +17,7 @@ def render(report: Report, options: RenderOptions) -> str:  # noqa: ARG001  # ev
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that ships as cudadoctor/report.schema.json."""
-    return {"$id": SCHEMA, "title": "cudadoctor report", **codec.json_schema(Report)}
+    return {"$id": SCHEMA, "title": "cudadoctor report", **json_schema(Report)}
 
 
 def schema_text() -> bytes:

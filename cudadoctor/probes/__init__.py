@@ -121,7 +121,11 @@ class Collection:
         return _assemble(parts, ())
 
     def python(self, deadline: float) -> PythonEnvironment:
-        """The examined Python and its torch, as far as known at `deadline` (time.monotonic())."""
+        """The examined Python and its torch, as far as known at `deadline` (time.monotonic()); of an image, its files."""
+        if self._system.uname is None:
+            from cudadoctor.probes.installed_python import describe_installed
+
+            return describe_installed(self._system, self.torch.chosen)
         return self.torch.facts(deadline)
 
     def complete(
@@ -143,7 +147,7 @@ class Collection:
 def start_collection(system: System, options: ProbeOptions | None = None) -> Collection:
     """Start all probes and the torch child; returns at once."""
     options = options if options is not None else ProbeOptions()
-    chosen = choose_python(system, options.python)
+    chosen = _chosen_python(system, options.python)
     torch = start_torch_child(system, chosen, *options.torch_child_options)
     context = ProbeContext(
         package_folders=lambda: _package_folders(system, torch, chosen),
@@ -153,6 +157,14 @@ def start_collection(system: System, options: ProbeOptions | None = None) -> Col
     )
     deadline = time.monotonic() + options.timeout_s + 0.5  # programs are stopped first, then probes given up
     return Collection(system, start_probes(PROBES, system, context), torch, deadline)
+
+
+def _chosen_python(system: System, wanted: str) -> ChosenPython:
+    if system.uname is not None:
+        return choose_python(system, wanted)
+    from cudadoctor.probes.installed_python import installed_prefix
+
+    return installed_prefix(system, wanted)
 
 
 def _package_folders(system: System, torch: TorchChild, chosen: ChosenPython) -> tuple[str, ...]:

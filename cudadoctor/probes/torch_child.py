@@ -38,7 +38,7 @@ class TorchChild:
     def __init__(self, program: RunningProgram | Missing, chosen: ChosenPython) -> None:
         """A child that could not be started is the reason for that."""
         self._program = program
-        self._chosen = chosen
+        self.chosen = chosen
         self._events: list[dict[str, Any]] = []
         self._completed: Completed | None = None
         self._ended_by_us = False
@@ -57,7 +57,7 @@ class TorchChild:
         """The interpreter and its torch, as far as known at `deadline` (time.monotonic()); the child goes on with the proofs."""
         events = self._wait_for(LAST_FACT, deadline)
         unsaid = self._unsaid()
-        return with_torch(parse_environment(events, self._chosen, unsaid), parse_torch(events, unsaid))
+        return with_torch(parse_environment(events, self.chosen, unsaid), parse_torch(events, unsaid))
 
     def proofs(self, deadline: float, gpus: Sequence[Gpu] = ()) -> tuple[Proof, ...]:
         """The proofs of layer `torch`; at `deadline` the child is ended, and what it did not prove is unknown."""

@@ -36,15 +36,15 @@ def parse_torch(events: Mapping[str, Mapping[str, Any]], unsaid: Missing) -> Fac
     if "torch_imported" in events:
         return Known(_imported(events["torch_imported"], events.get("torch_cuda"), found["location"], unsaid), SOURCE)
     failure = _import_error(events["torch_import_error"]) if "torch_import_error" in events else unsaid
-    return Known(_not_imported(found, failure), SOURCE)
+    return Known(torch_from_files(found, failure), SOURCE)
 
 
 def _import_error(error: Mapping[str, Any]) -> Missing:
     return Missing(MissingReason.FAILED, f"{error['kind']}: {short(error['message'])}", SOURCE)
 
 
-def _not_imported(found: Mapping[str, Any], failure: Missing) -> Torch:
-    """What the files of a torch say that cannot be imported."""
+def torch_from_files(found: Mapping[str, Any], failure: Missing) -> Torch:
+    """What the files of a torch say that was not imported; `failure` says why not, and stands for the rest."""
     file = f"{found['location']}/version.py"
     told = found["version"] is not None
     no_cuda = not_applicable("torch was not built for CUDA", file)

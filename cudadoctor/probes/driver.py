@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import DeviceNode, Driver, KernelModule, LibraryCopy, ModuleFlavour, PciDevice, Platform
 from cudadoctor.model.versions import DriverRelease, VersionError
@@ -101,11 +103,15 @@ def parse_profiling_parameter(text: str) -> bool:
 
 
 def libcuda_copies(system: System, loader: LoaderView) -> tuple[LibraryCopy, ...]:
-    """Every libcuda: what the loader meets for `libcuda.so.1` and for plain `libcuda.so`, then those elsewhere."""
+    """Every libcuda: what the loader meets for `libcuda.so.1`, its choice marked; for plain `libcuda.so`; then those elsewhere.
+
+    Programs load libcuda.so.1, so the copy that the plain name leads to (a stub's, in a folder of stubs) never wins.
+    """
     conda = system.environ.get("CONDA_PREFIX", "")
     copies = list(reachable_copies(loader, LIBCUDA, conda))
     plain = reachable_copies(loader, "libcuda.so", conda)
-    copies += [copy for copy in plain if copy.real_path not in {other.real_path for other in copies}]
+    known = {copy.real_path for copy in copies}
+    copies += [structs.replace(copy, wins=False) for copy in plain if copy.real_path not in known]
     copies += further_copies(system, LIBCUDA, _usual_libcuda_paths(system, conda), copies, conda)
     return tuple(copies)
 

@@ -175,6 +175,17 @@ def test_every_libcuda_is_found_and_the_loader_s_choice_marked(tmp_path: Path) -
     }
 
 
+def test_a_folder_of_stubs_does_not_win_by_the_plain_name(tmp_path: Path) -> None:
+    install_fake_libcuda(tmp_path / "usr/lib/x86_64-linux-gnu", "libcuda.so.580.95.05")
+    install_fake_libcuda(tmp_path / "opt/stubs")
+    (tmp_path / "opt/stubs/libcuda.so.1").rename(tmp_path / "opt/stubs/libcuda.so")
+    copies = known(read_driver(linux(tmp_path, environ={"LD_LIBRARY_PATH": "/opt/stubs"})).libcuda_copies)
+    assert [(copy.real_path, copy.soname, copy.wins) for copy in copies] == [
+        ("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "libcuda.so.1", True),
+        ("/opt/stubs/libcuda.so", "libcuda.so", False),
+    ]
+
+
 def test_under_wsl_the_kernel_driver_is_windows_s(tmp_path: Path) -> None:
     install_fake_libcuda(tmp_path / "usr/lib/wsl/lib")
     driver = read_driver(linux(tmp_path, {"/dev/dxg": ""}, uname=WSL2))

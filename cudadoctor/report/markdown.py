@@ -44,7 +44,10 @@ def _blocks(report: Report, charset: Charset) -> Iterator[str]:
     if notes:
         title = "1 harmless difference explained" if len(notes) == 1 else f"{len(notes)} harmless differences explained"
         yield folded(title, *map(_note, notes))
-    proofs = [_proof_row(row.layer, row.gpus, row.gemm, row.attention, row.note, charset) for row in proof_rows(report.proofs)]
+    proofs = [
+        _proof_row(row.layer, row.gpus, row.gemm, row.attention, row.note, charset)
+        for row in proof_rows(report.proofs, report.findings)
+    ]
     if proofs:
         yield folded("Proofs", table(("Layer", "GEMM", "attention", ""), proofs))
     if report.findings:

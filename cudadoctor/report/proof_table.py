@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from cudadoctor.model.finding import Finding
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.report.marks import OF_OUTCOME, Mark
 from cudadoctor.report.ranges import number_ranges
@@ -65,13 +66,13 @@ class ProofRow:
     note: str
 
 
-def proof_rows(proofs: Sequence[Proof]) -> tuple[ProofRow, ...]:
-    """The rows in the order of the layers, lowest first."""
+def proof_rows(proofs: Sequence[Proof], findings: Sequence[Finding] = ()) -> tuple[ProofRow, ...]:
+    """The rows in the order of the layers, lowest first; a failure that a finding is about refers to it."""
     several = len({proof.gpu for proof in proofs if proof.gpu is not None}) > 1
     rows: list[ProofRow] = []
     for layer in ProofLayer:
         of_layer = [proof for proof in proofs if proof.layer is layer]
-        rows.extend(_row(layer, group, several=several) for group in _alike(of_layer))
+        rows.extend(_row(group, findings, several=several) for group in _alike(of_layer))
     return tuple(rows)
 
 
@@ -87,17 +88,34 @@ def _alike(proofs: Sequence[Proof]) -> list[list[Proof]]:
     return list(groups.values())
 
 
-def _row(layer: ProofLayer, proofs: Sequence[Proof], *, several: bool) -> ProofRow:
+def _row(proofs: Sequence[Proof], findings: Sequence[Finding], *, several: bool) -> ProofRow:
     kinds = {kind: [proof for proof in proofs if KernelKind.of(proof.kernel) is kind] for kind in KernelKind}
     every = kinds[KernelKind.EVERY]
     numbers = [proof.gpu for proof in proofs if proof.gpu is not None]
     return ProofRow(
-        LAYER_NAMES[layer],
+        LAYER_NAMES[proofs[0].layer],
         f"GPU {number_ranges(numbers)}" if several and numbers else "",
         _cell([*kinds[KernelKind.GEMM], *every]),
         _cell([*kinds[KernelKind.ATTENTION], *every]),
-        "; ".join([*_other(kinds[KernelKind.OTHER]), *_reasons(proofs)]),
+        "; ".join([*_other(kinds[KernelKind.OTHER]), *_explanations(proofs, findings)]),
     )
+
+
+def _explanations(proofs: Sequence[Proof], findings: Sequence[Finding]) -> list[str]:
+    """The finding that explains the failures, else why proofs did not pass, each reason once."""
+    failed = [proof for proof in proofs if proof.outcome is ProofOutcome.FAILED]
+    codes = list(dict.fromkeys(code for proof in failed for code in _explained_by(proof, findings)))
+    if codes:
+        return [f"explained by {', '.join(codes)}"]
+    return list(dict.fromkeys(reason for proof in proofs if (reason := _reason(proof))))
+
+
+def _explained_by(proof: Proof, findings: Sequence[Finding]) -> list[str]:
+    """Codes of the causes of the finding that has this proof as evidence; of that finding itself where it is a root."""
+    fact = f"proofs.{proof.layer.value}.{proof.kernel}"
+    about = [f for f in findings if f.subject in (f"GPU {proof.gpu}", "GPU") and any(item.fact == fact for item in f.evidence)]
+    causes = [cause.code for finding in about for cause in findings if finding.code in cause.explains and cause.root]
+    return causes or [finding.code for finding in about]
 
 
 def _cell(proofs: Sequence[Proof]) -> Cell | None:
@@ -137,11 +155,6 @@ def _other(proofs: Sequence[Proof]) -> list[str]:
     passed = list(dict.fromkeys(proof.kernel for proof in proofs if proof.outcome is ProofOutcome.PASSED))
     rest = dict.fromkeys(f"{p.kernel} {_failure(p)}" for p in proofs if p.outcome is not ProofOutcome.PASSED)
     return [*([f"also right: {', '.join(passed)}"] if passed else []), *rest]
-
-
-def _reasons(proofs: Iterable[Proof]) -> list[str]:
-    """Why proofs did not pass, each reason once."""
-    return list(dict.fromkeys(reason for proof in proofs if (reason := _reason(proof))))
 
 
 def _reason(proof: Proof) -> str:

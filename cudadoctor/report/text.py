@@ -57,7 +57,7 @@ def _parts(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]
     yield from _stack_part(report, ink)
     yield from findings_part(report, ink, detail)
     yield from unknown_part(report, ink, detail)
-    yield from proofs_part(report.proofs, ink, detail)
+    yield from proofs_part(report, ink, detail)
     if detail >= Detail.PROBE_RUNS:
         yield from _probes_part(report, ink)
     yield from _closing(report, ink)

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cudadoctor.model.proof import Proof, ProofOutcome
+from cudadoctor.model.report import Report
 from cudadoctor.report import inert
 from cudadoctor.report.ink import GAP, Ink
 from cudadoctor.report.marks import OF_OUTCOME
@@ -23,9 +24,9 @@ GPUS_WIDTH = 20
 """Columns that the GPUs' own column takes from it."""
 
 
-def proofs_part(proofs: Sequence[Proof], ink: Ink, detail: Detail) -> Iterator[RenderableType]:
+def proofs_part(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
     """The table of layers; with evidence asked for, every proof with its figures."""
-    rows = proof_rows(proofs)
+    rows = proof_rows(report.proofs, report.findings)
     if not rows:
         return
     several = any(row.gpus for row in rows)
@@ -43,7 +44,7 @@ def proofs_part(proofs: Sequence[Proof], ink: Ink, detail: Detail) -> Iterator[R
     yield table
     yield Text("")
     if detail >= Detail.EVIDENCE:
-        yield from _every_proof(proofs, ink)
+        yield from _every_proof(report.proofs, ink)
 
 
 def _cell(cell: Cell | None, ink: Ink, *, with_rate: bool) -> Text:

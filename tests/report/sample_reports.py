@@ -193,7 +193,7 @@ ARCH_MISSING = Finding(
     subject="GPU 0",
     what="torch 2.5.1+cu124 has no code for compute capability 12.0 (newest sm_90, no PTX).",
     why='Every kernel launch fails with error 209, "no kernel image is available for execution on the device".',
-    explains=("CD801",),
+    explains=("CD802",),
     evidence=(
         Evidence(
             fact="python.torch.arch_list", value="sm_50, sm_60, sm_70, sm_75, sm_80, sm_86, sm_90", source="libtorch_cuda.so"
@@ -218,12 +218,15 @@ def rtx_5090_old_wheel() -> Report:
     """A GPU that is newer than the torch wheel and the toolkit (machine B of the contract)."""
     cannot = "nvcc 12.6 cannot target sm_120"
     own_kernels = Finding(
-        code="CD801",
-        name="proof-failed",
+        code="CD802",
+        name="torch-proof-fails",
         severity=Severity.ERROR,
-        subject="torch on GPU 0",
-        what="torch's matmul and sdpa fail with error 209.",
+        subject="GPU 0",
+        what="A kernel run through torch failed: error 209.",
         root=False,
+        evidence=tuple(
+            Evidence(fact=f"proofs.torch.{kernel}", value="error 209", source="sm_120") for kernel in ("matmul", "sdpa")
+        ),
     )
     too_old = Finding(
         code="CD207",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cudadoctor.model.finding import Evidence, Finding, Severity
 from cudadoctor.model.proof import ApiError, Proof, ProofLayer, ProofOutcome
 from cudadoctor.report.marks import Mark
 from cudadoctor.report.proof_table import KernelKind, proof_reason, proof_rows
@@ -95,3 +96,34 @@ def test_a_layer_that_could_not_be_tried_shows_in_both_columns() -> None:
     (row,) = proof_rows([proof(S, "all", because="no torch")])
     assert [cell and cell.words for cell in (row.gemm, row.attention)] == ["skipped", "skipped"]
     assert row.note == "no torch"
+
+
+def failing(layer: ProofLayer = ProofLayer.TORCH, gpu: int = 0) -> Proof:
+    error = ApiError(209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image")
+    return Proof(layer, gpu, "matmul", "sm_120", F, error=error)
+
+
+def finding(code: str, *, root: bool, explains: tuple[str, ...] = (), proof_of: str = "", subject: str = "GPU 0") -> Finding:
+    evidence = (Evidence(fact=proof_of, value="", source=""),) if proof_of else ()
+    name = "a-problem"
+    return Finding(
+        code=code, name=name, severity=Severity.ERROR, subject=subject, what="", root=root, explains=explains, evidence=evidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "note"),
+    [
+        ((), "no kernel image"),
+        ((finding("CD802", root=True, proof_of="proofs.torch.matmul"),), "explained by CD802"),
+        (
+            (finding("CD412", root=True, explains=("CD802",)), finding("CD802", root=False, proof_of="proofs.torch.matmul")),
+            "explained by CD412",
+        ),
+        ((finding("CD802", root=True, proof_of="proofs.nvcc.matmul"),), "no kernel image"),
+        ((finding("CD802", root=True, proof_of="proofs.torch.matmul", subject="GPU 1"),), "no kernel image"),
+    ],
+)
+def test_a_failure_refers_to_the_finding_that_explains_it(findings: tuple[Finding, ...], note: str) -> None:
+    (row,) = proof_rows([failing()], findings)
+    assert row.note == note

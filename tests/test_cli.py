@@ -1,0 +1,215 @@
+"""The command line as a process: exit codes, standard output against standard error, bad input, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cudadoctor import __version__
+from cudadoctor.exit_codes import ExitCode
+from cudadoctor.model.codec import to_json
+from cudadoctor.model.fact import Known
+from cudadoctor.model.report import Report, Tool, Verdict
+from cudadoctor.model.snapshot import Driver, Gpu, Snapshot, Torch
+from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease, SmTarget
+
+TIMEOUT_S = 60
+
+
+def run(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-m", "cudadoctor", *arguments]
+    return subprocess.run(argv, input=stdin, capture_output=True, timeout=TIMEOUT_S, env={**os.environ, **(env or {})})
+
+
+def saved(folder: Path, snapshot: Snapshot) -> str:
+    report = Report(
+        tool=Tool(version="0"), created="2026-11-30T00:00:00Z", verdict=Verdict.HEALTHY, summary="", snapshot=snapshot
+    )
+    path = folder / "saved.json"
+    path.write_bytes(to_json(report))
+    return str(path)
+
+
+def volta_with_new_torch() -> Snapshot:
+    gpu = Gpu(index=0, name=Known("Tesla V100", "test"), compute_capability=Known(ComputeCapability(7, 0), "test"))
+    torch = Torch(
+        torch_version=Known("2.9.1+cu130", "test"),
+        torch_cuda_version=Known(CudaVersion.of(13, 0), "test"),
+        arch_list=Known((SmTarget.parse("sm_75"), SmTarget.parse("sm_90")), "test"),
+    )
+    driver = Driver(
+        driver_release=Known(DriverRelease.parse("580.95.05"), "test"), driver_cuda_version=Known(CudaVersion.of(13, 0), "test")
+    )
+    snapshot = Snapshot(driver=driver, gpus=Known((gpu,), "test"))
+    from msgspec import structs
+
+    return structs.replace(snapshot, python=structs.replace(snapshot.python, torch=Known(torch, "test")))
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout.decode().strip()) == (0, f"cudadoctor {__version__}")
+
+
+def test_help_names_every_command_and_the_exit_codes() -> None:
+    done = run("--help", env={"COLUMNS": "120"})
+    text = done.stdout.decode()
+    for command in ("check", "report", "triage", "explain", "rules", "matrix", "archs", "recommend"):
+        assert f"  {command} " in text
+    assert "Diagnose:" in text and "Ask:" in text
+    assert "Exit codes" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("check", "--nonsense"),
+        ("check", "--format", "yaml"),
+        ("check", "--select", "no-such-rule"),
+        ("check", "--require", "cc>>8"),
+        ("check", "--require", "colour>=8"),
+        ("check", "--no-run", "--assume", "weather=fine"),
+        ("check", "--timeout", "0"),
+        ("check", "--snapshot", "/no/such/file"),
+        ("check", "--snapshot", "/"),
+        ("explain", "no such thing at all"),
+        ("archs", "--gpu", "RTX"),
+        ("archs", "--gpu", "Voodoo 2"),
+        ("recommend", "--gpu", "4090", "--driver", "new"),
+        ("triage", "/no/such/file"),
+        ("matrix", "weather"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2_and_says_why(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == b""
+    assert done.stderr.strip()
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b'{"schema": "other"}', b"\x00\xff" * 100, b"[" * 100_000, b'{"tool": 1}', b"null"],
+    ids=["empty", "cut", "list", "other schema", "binary", "deep", "wrong types", "null"],
+)
+def test_a_snapshot_that_is_none_ends_with_2(data: bytes) -> None:
+    done = run("check", "--snapshot", "-", stdin=data)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+
+
+def test_problems_end_with_1_and_fail_on_never_with_0(tmp_path: Path) -> None:
+    path = saved(tmp_path, volta_with_new_torch())
+    assert run("check", "--snapshot", path).returncode == ExitCode.PROBLEMS
+    assert run("check", "--snapshot", path, "--fail-on", "never").returncode == ExitCode.OK
+    assert (
+        run("check", "--snapshot", path, "--ignore", "arch-missing-in-wheel", "--select", "CD412").returncode != ExitCode.PROBLEMS
+    )
+
+
+def test_select_and_ignore_take_names_codes_and_blocks(tmp_path: Path) -> None:
+    path = saved(tmp_path, volta_with_new_torch())
+    chosen = json.loads(run("check", "--snapshot", path, "--format", "json", "--select", "CD412").stdout)
+    assert [finding["name"] for finding in chosen["findings"]] == ["arch-missing-in-wheel"]
+    without = json.loads(run("check", "--snapshot", path, "--format", "json", "--ignore", "CD4").stdout)
+    assert all(not finding["code"].startswith("CD4") for finding in without["findings"])
+
+
+def test_requirements_met_unmet_and_unknown(tmp_path: Path) -> None:
+    path = saved(tmp_path, volta_with_new_torch())
+    only = ("check", "--snapshot", path, "--select", "requirement-unmet")
+    assert run(*only, "--require", "cc>=7.0,driver>=550,torch>=2.6").returncode == ExitCode.OK
+    assert run(*only, "--require", "cc>=8.0").returncode == ExitCode.PROBLEMS
+    assert run(*only, "--require", "glibc>=2.28").returncode == ExitCode.UNDETERMINED
+
+
+def test_an_assumption_changes_the_judgement(tmp_path: Path) -> None:
+    path = saved(tmp_path, volta_with_new_torch())
+    done = run("check", "--snapshot", path, "--assume", "gpu=Tesla T4", "--format", "json", "--select", "CD412")
+    assert json.loads(done.stdout)["findings"] == []
+
+
+def test_output_goes_to_the_file_and_nothing_to_stdout(tmp_path: Path) -> None:
+    path, target = saved(tmp_path, volta_with_new_torch()), tmp_path / "report.txt"
+    done = run("check", "--snapshot", path, "--output", str(target))
+    assert done.stdout == b""
+    assert "arch-missing-in-wheel" in target.read_text(encoding="utf-8")
+    assert list(tmp_path.glob(".report*")) == []
+    assert run("check", "--snapshot", path, "--output", str(tmp_path / "no" / "folder")).returncode == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("format", ["text", "json", "markdown"])
+def test_a_pipe_gets_no_colour_and_a_closed_pipe_no_traceback(format: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, volta_with_new_torch())
+    assert b"\x1b" not in run("check", "--snapshot", path, "--format", format).stdout
+    argv = [sys.executable, "-m", "cudadoctor", "check", "--snapshot", path, "--format", format]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.wait(TIMEOUT_S)
+    process.stderr.close()
+
+
+def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cudadoctor", "check"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert b"Traceback" not in stderr
+
+
+def test_explain_prints_the_rule_by_name_and_code_and_an_error_by_number() -> None:
+    assert run("explain", "CD412").stdout == run("explain", "arch-missing-in-wheel").stdout
+    assert b"CUDA_ERROR_NO_BINARY_FOR_GPU" in run("explain", "209").stdout
+    assert b"fallen off the bus" in run("explain", "Xid 79").stdout
+
+
+def test_archs_prints_only_the_value() -> None:
+    done = run("archs", "--gpu", "RTX 4090", "--gpu", "12.0")
+    assert (done.returncode, done.stdout) == (0, b"8.9;12.0\n")
+
+
+def test_archs_without_a_gpu_prints_nothing_and_ends_with_4() -> None:
+    done = run("archs", env={"LD_LIBRARY_PATH": "", "PATH": "/usr/bin:/bin"})
+    if done.stdout:
+        pytest.skip("this machine has a GPU")
+    assert done.returncode == ExitCode.UNDETERMINED
+    assert b"--gpu" in done.stderr
+
+
+def test_recommend_for_a_machine_that_is_elsewhere() -> None:
+    done = run("recommend", "--gpu", "V100", "--driver", "535", "--python-version", "3.12")
+    assert done.returncode == ExitCode.OK
+    assert done.stdout.decode().startswith("pip install torch==") and "+cu126" in done.stdout.decode()
+    nothing = run("recommend", "--gpu", "K20", "--driver", "470")
+    assert (nothing.returncode, nothing.stdout) == (ExitCode.PROBLEMS, b"")
+
+
+def test_triage_reads_standard_input_and_a_dump(tmp_path: Path) -> None:
+    ticket = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)"
+    done = run("triage", "-", "--format", "json", stdin=ticket.encode())
+    assert done.returncode == ExitCode.PROBLEMS
+    assert "driver-too-old" in {finding["name"] for finding in json.loads(done.stdout)["findings"]}
+    lines = [json.dumps({"id": "one", "text": ticket}), "not json", json.dumps({"id": "two", "text": "hello"})]
+    dump = run("triage", "-", "--jsonl", stdin="\n".join(lines).encode())
+    results = [json.loads(line) for line in dump.stdout.splitlines()]
+    assert [result["id"] for result in results] == ["one", "two"]
+    assert b"line 2 skipped" in dump.stderr

@@ -80,7 +80,7 @@ def test_a_hang_is_a_timeout_and_paid_once(system: RealSystem, smi: Path) -> Non
 
 def test_a_hang_of_the_query_is_not_paid_again_by_the_list(system: RealSystem, smi: Path) -> None:
     fake_program(smi, HEALTHY, {"--query-gpu": Says(hangs=True)})
-    answer = read_nvidia_smi(system, 1)
+    answer = read_nvidia_smi(system, 3)
     assert known(answer.driver_release) == DriverRelease.parse("535.104.05")
     assert isinstance(answer.gpus, Missing)
     assert answer.gpus.reason is MissingReason.TIMEOUT

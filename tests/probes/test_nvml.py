@@ -108,10 +108,10 @@ def test_a_hang_in_init_is_a_timeout(tmp_path: Path) -> None:
 
 
 def test_a_hang_at_a_gpu_loses_only_what_follows(tmp_path: Path) -> None:
-    answer = ask(tmp_path, {**RTX_4090, "hang": "nvmlDeviceGetHandleByIndex"}, timeout=1)
+    answer = ask(tmp_path, {**RTX_4090, "hang": "nvmlDeviceGetHandleByIndex"}, timeout=3)
     assert known(answer.driver_release) == DriverRelease.parse("535.104.05")
     (gpu,) = known(answer.gpus)
-    assert gpu.error == "no answer within 1 s"
+    assert gpu.error == "no answer within 3 s"
 
 
 def test_a_crash_is_named(tmp_path: Path) -> None:

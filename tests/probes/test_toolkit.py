@@ -155,7 +155,7 @@ def test_a_broken_nvcc_does_not_hide_another_one(tmp_path: Path) -> None:
     fake_toolkit(tmp_path / "usr/local/cuda-12.6", "12.6", "12.6.85", TARGETS)
     fake_toolkit(tmp_path / "usr/local/cuda-11.8", "11.8", "11.8.89", TARGETS)
     fake_program(tmp_path / "usr/local/cuda-11.8/bin/nvcc", Says(hangs=True))
-    kits = {kit.root: kit for kit in known(read_toolkits(linux(tmp_path), 1))}
+    kits = {kit.root: kit for kit in known(read_toolkits(linux(tmp_path), 3))}
     assert known(kits["/usr/local/cuda-12.6"].toolkit_version) == CudaVersion.of(12, 6)
 
 

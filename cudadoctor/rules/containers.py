@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
@@ -27,6 +28,7 @@ from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_platform, driver_wo
 
 TOOLKIT_GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"
 CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+NO_LIBCUDA = ("libcuda-load-failed", "torch-no-nvidia-driver")
 GIVEN_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DEFAULT_CAPABILITIES = frozenset({"compute", "utility"})
 """What the container runtime mounts where the variable is not set (NVIDIA Container Toolkit documentation)."""
@@ -177,6 +179,10 @@ def container_gpus_flag_missing(case: Case) -> Iterable[Problem]:
         yield _started_without(as_evidence(warned), Confidence.LIKELY)
     elif in_container(case.snapshot):
         yield from _nothing_passed_in(case)
+    elif container_shown(case) and case.saw(*NO_LIBCUDA) and not started_with_gpu(case):
+        if not case.saw("shown-mounted-driver-libraries", "container-no-gpu-driver", "container-cli-failed"):
+            texts = as_evidence((*case.errors(*NO_LIBCUDA), *case.errors("shown-container")[:1]))
+            yield replace(_started_without(texts, Confidence.POSSIBLE), severity=Severity.WARNING)
     else:
         known(case.snapshot.container.kind)
 

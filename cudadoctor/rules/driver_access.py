@@ -146,16 +146,26 @@ def uvm_device_missing(case: Case) -> Iterable[Problem]:
         if code is None and not case.saw("cuda-error-999"):
             known(case.snapshot.driver.cu_init)
             return
-        if code == 0 or not _uvm_absent(case):
+        if code == 0 or not (_uvm_absent(case) or _uvm_not_passed_in(case)):
             return
     _linux_only(case)
+    guessed = not texts and not _uvm_absent(case)
     yield Problem(
         subject=UVM,
-        what=f"{UVM} is absent, so cuInit fails; nvidia-smi does not need it and works.",
+        what=f"{UVM} was most likely not passed into the container, so cuInit fails; nvidia-smi does not need it and works."
+        if guessed
+        else f"{UVM} is absent, so cuInit fails; nvidia-smi does not need it and works.",
         why="CUDA needs the unified-memory module nvidia_uvm and its device node.",
         evidence=(*texts, *cu_init_evidence(case), *seen(case, "cuda-error-999"), *_node_evidence(_nodes(case))),
         remedies=driver_fixes.load_uvm(),
+        severity=Severity.WARNING if guessed else Severity.ERROR,
+        confidence=Confidence.POSSIBLE if guessed else Confidence.CERTAIN,
     )
+
+
+def _uvm_not_passed_in(case: Case) -> bool:
+    """Does a text tell of the unknown error in a container, and of no suspend? Then its nodes were passed in by hand."""
+    return case.saw("cuda-error-999") and container_shown(case) and not case.saw("shown-suspend", "nvml-unknown-error")
 
 
 def _uvm_absent(case: Case) -> bool:

@@ -193,7 +193,7 @@ def nouveau_loaded(case: Case) -> Iterable[Problem]:
     bound = [device for device in pci_gpus(case.snapshot, NVIDIA_VENDOR) if device.kernel_driver == "nouveau"]
     if not texts and not bound:
         modules = known(case.snapshot.driver.loaded_modules)
-        if "nouveau" not in modules or "nvidia" in modules or not _gpu_without_module(case):
+        if "nouveau" not in modules or "nvidia" in modules or not _module_fails(case):
             return
     yield Problem(
         subject="driver",

@@ -10,7 +10,7 @@ from cudadoctor.archs import ArchStyle
 from cudadoctor.compat import sass_serves
 from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
-from cudadoctor.model.snapshot import ErrorSeen
+from cudadoctor.model.snapshot import ErrorSeen, Toolkit
 from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.driver import seen
@@ -117,7 +117,7 @@ def nvcc_arch_unsupported(case: Case) -> Iterable[Problem]:
         first = case.matrices.toolkits.first_toolkit_for(capability)
         yield Problem(
             subject="nvcc",
-            what=f"{title(kit) if kit is not None else 'This nvcc'} is too old for {capability.sm}"
+            what=f"{_speaker(case, kit, capability)} is too old for {capability.sm}"
             + (f": CUDA {first.release} is the first that knows it." if first is not None else "."),
             why="The build names an architecture (often that of the GPU here) that this nvcc does not know.",
             evidence=(*_errors_as_evidence(one for one, _ in refused), *version_evidence(kit)),
@@ -126,6 +126,13 @@ def nvcc_arch_unsupported(case: Case) -> Iterable[Problem]:
         )
         return
     yield from _listed(case, Direction.NVCC_TOO_OLD)
+
+
+def _speaker(case: Case, kit: Toolkit | None, capability: ComputeCapability) -> str:
+    """The nvcc that refused: the one that is known, unless that one knows the architecture and another must have spoken."""
+    if kit is None or maybe(kit.toolkit_version) is None or can_target(case, kit, capability):
+        return "The nvcc of this build"
+    return title(kit)
 
 
 def _newer_toolkit(case: Case, capability: ComputeCapability) -> tuple[Remedy, ...]:
@@ -177,7 +184,7 @@ def nvcc_arch_removed(case: Case) -> Iterable[Problem]:
         last = case.matrices.toolkits.last_toolkit_for(capability)
         yield Problem(
             subject="nvcc",
-            what=f"{title(kit) if kit is not None else 'This nvcc'} no longer knows {capability.sm}"
+            what=f"{_speaker(case, kit, capability)} no longer knows {capability.sm}"
             + (f": CUDA {last.release} was the last." if last is not None else "."),
             why="The project's list of architectures is older than the toolkit and still names it.",
             evidence=(*_errors_as_evidence(one for one, _ in refused), *version_evidence(kit)),
@@ -321,10 +328,13 @@ def _beyond_toolkit(case: Case, arch: str) -> bool:
 
 
 def _default_cuda(case: Case) -> CudaVersion | None:
-    """The newest CUDA that the release of torch was ever built for."""
+    """The newest CUDA that a wheel of this torch was ever built for; for a torch before the table, that of its oldest row."""
     build = torch(case.snapshot)
     version = torch_release(build) if build is not None else None
-    row = case.matrices.torch.release(version) if version is not None else None
+    if version is None:
+        return None
+    oldest = case.matrices.torch.releases[-1]
+    row = oldest if version < oldest.version else case.matrices.torch.release(version)
     return max(row.variants, default=None) if row is not None else None
 
 

@@ -148,6 +148,7 @@ def host_compiler_too_old(case: Case) -> Iterable[Problem]:
             why=f"Headers of the toolkit may not compile with it. {ONLY_WHEN_COMPILING}",
             evidence=(*_compiler_evidence(compiler), *version_evidence(build_toolkit(case.snapshot))),
             remedies=toolkit_fixes.older_host_compiler(case),
+            severity=Severity.WARNING,
         )
 
 

@@ -10,10 +10,10 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import LibraryOrigin, Toolkit, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget, VersionError
 from cudadoctor.rules import toolkit_fixes
+from cudadoctor.rules.architectures import span
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.fixes import update_driver
-from cudadoctor.rules.frameworks import span
 from cudadoctor.rules.questions import (
     GpuWithCapability,
     gpus_with_capability,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cudadoctor.model.versions import PtxIsa, SmTarget
+from msgspec import Struct
+
+from cudadoctor.model.versions import PtxIsa, SmTarget
 
 TINY_SASS, TINY_PTX = 2300, 80
 """Unpacked bytes below which an image is likely a stub without kernels: constants, device-link leftovers, a compiler's default
@@ -45,8 +44,7 @@ class Place(Enum):
     """The file is GPU code itself (.fatbin, .cubin, .ptx)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, gc=False):
     """Code for one target. `target` is None where the kind or architecture is unknown; sizes in bytes.
 
     `label` is the same for all entries of one target and PTX version: cheap to group thousands of modules by.
@@ -62,8 +60,7 @@ class Entry:
     unpacked_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Struct, frozen=True, gc=False):
     """One container, loaded as a whole or not at all. `complete` is False where its headers run out of the file.
 
     `device_linked`: the result of a device link (nvcc -rdc=true) of the relocatable modules of the same file.
@@ -80,7 +77,7 @@ class Module:
     @property
     def is_tiny(self) -> bool:
         """True where every image is so small that the module is probably a stub without kernels."""
-        sass = [entry.unpacked_size for entry in self.entries if entry.kind_number == SASS_KIND]
-        if sass:
-            return max(sass) < TINY_SASS
+        largest = max((entry.unpacked_size for entry in self.entries if entry.kind_number == SASS_KIND), default=-1)
+        if largest >= 0:
+            return largest < TINY_SASS
         return all(entry.kind_number == PTX_KIND and entry.unpacked_size < TINY_PTX for entry in self.entries)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.elf import SHF_COMPRESSED, SHF_EXECINSTR, SectionType, SegmentType, read_segments
@@ -39,7 +40,7 @@ def elf_modules(source: ByteSource, header: ElfHeader, sections: tuple[Section, 
     linked = device_linked_offsets(source, sections)
     for section in sorted(_searched(sections), key=lambda section: section.offset):
         for module in _section_modules(source, section):
-            yield replace(module, device_linked=True) if module.offset in linked else module
+            yield structs.replace(module, device_linked=True) if module.offset in linked else module
 
 
 def _searched(sections: tuple[Section, ...]) -> Iterator[Section]:

@@ -115,6 +115,13 @@ def started_with_gpu(case: Case) -> bool:
     return any(asks_for_gpu(run) for run in case.errors("shown-docker-run"))
 
 
+def other_gpu_only(case: Case) -> tuple[ErrorSeen, ...]:
+    """Texts that show a GPU of another vendor, or say that there is none, where nothing shows an NVIDIA GPU."""
+    if nvidia_gpu_present(case.snapshot) is Presence.YES or container_shown(case):
+        return ()
+    return (*case.errors("no-nvidia-gpu"), *case.errors("shown-other-gpu")[:1])
+
+
 def remarks_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
     """Lines in which a framework remarks that it found no driver and works on the CPU, where nothing shows an NVIDIA GPU."""
     texts = case.errors("libcuda-load-failed")

@@ -7,9 +7,17 @@ from collections.abc import Iterable
 from cudadoctor.compat import RuntimeSupport, runtime_on_driver
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.snapshot import ApiStatus, LibraryOrigin, Platform, Torch
+from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, LibraryOrigin, Platform, Torch
 from cudadoctor.rules import fixes
-from cudadoctor.rules.circumstances import as_evidence, in_wsl, remarks_without_gpu, started_without_gpu
+from cudadoctor.rules.circumstances import (
+    CUDA_FAILURES,
+    as_evidence,
+    cuda_fails,
+    in_wsl,
+    other_gpu_only,
+    remarks_without_gpu,
+    started_without_gpu,
+)
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
@@ -80,6 +88,10 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
     presence = nvidia_gpu_present(case.snapshot)
     if presence is Presence.YES:
         return
+    shown = other_gpu_only(case)
+    if shown and cuda_fails(case):
+        yield _told_of_no_gpu(case, shown)
+        return
     if platform(case.snapshot) is Platform.MACOS:
         raise NotApplicableError("macOS has no CUDA (no-cuda-platform says so)")
     if presence is Presence.UNKNOWN:
@@ -108,6 +120,18 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
                 )
             ),
         ),
+    )
+
+
+def _told_of_no_gpu(case: Case, shown: tuple[ErrorSeen, ...]) -> Problem:
+    return Problem(
+        subject="machine",
+        what="The text shows no NVIDIA GPU, only a display controller of another vendor."
+        if shown[0].kind == "shown-other-gpu"
+        else "A program looked for an NVIDIA GPU and found none.",
+        why="CUDA programs run on NVIDIA GPUs only.",
+        evidence=(*as_evidence(shown), *as_evidence(case.errors(*CUDA_FAILURES))),
+        confidence=Confidence.LIKELY,
     )
 
 
@@ -313,6 +337,8 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
 
 
 def _texts_of_absent_module(case: Case) -> tuple[Evidence, ...]:
+    if other_gpu_only(case):
+        return ()
     unloaded = tuple(error for error in case.errors("nvml-init-failed") if "not loaded" in error.text.lower())
     return (*seen(case, "kernel-module-not-loaded", "smi-cannot-communicate"), *as_evidence(unloaded))
 

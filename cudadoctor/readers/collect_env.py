@@ -9,10 +9,13 @@ from cudadoctor.readers.reader import Reader, Values, blocks, first_version, pre
 from cudadoctor.readers.text import PlainText
 
 LABELS = (
-    "PyTorch version", "Is debug build", "CUDA used to build PyTorch", "ROCM used to build PyTorch", "XPU used to build PyTorch", "OS",
+    "PyTorch version", "Is debug build", "CUDA used to build PyTorch", "ROCM used to build PyTorch",
+    "XPU used to build PyTorch", "OS",
     "GCC version", "Clang version", "CMake version", "Libc version", "Python version", "Python platform", "Is CUDA available",
-    "CUDA runtime version", "CUDA_MODULE_LOADING set to", "GPU models and configuration", "Nvidia driver version", "cuDNN version",
-    "Is XPU available", "HIP runtime version", "MIOpen runtime version", "Is XNNPACK available", "Caching allocator config", "CPU",
+    "CUDA runtime version", "CUDA_MODULE_LOADING set to", "GPU models and configuration", "Nvidia driver version",
+    "cuDNN version",
+    "Is XPU available", "HIP runtime version", "MIOpen runtime version", "Is XNNPACK available", "Caching allocator config",
+    "CPU",
     "Versions of relevant libraries", "ROCM Version", "Neuron SDK Version", "vLLM Version", "vLLM Build Flags", "GPU Topology",
 )  # fmt: skip
 _LABEL = re.compile(r"(?<![\w(\[])(?P<label>" + "|".join(re.escape(label) for label in LABELS) + r")[ \t]{0,40}:(?!:)")

@@ -11,7 +11,8 @@ _CLI_MESSAGE = re.compile(r"nvidia-container-cli(?:\.real)?:\s{1,4}(?P<message>[
 _SELECT = re.compile(r"could not select device driver \"?(?P<driver>[\w.-]{0,40})\"? with capabilities")
 _OLD_DOCKER = re.compile(r"unsupported CUDA version: driver (?P<driver>\d{1,3}\.\d{1,3}) < image (?P<image>\d{1,3}\.\d{1,3})")
 _CONDITION = re.compile(
-    r"unsatisfied\s{1,4}condition:\s{1,4}(?P<condition>cuda\s?>=\s?(?P<cuda>\d{1,3}\.\d{1,3})|[\w.<>=,]{1,60})(?:\s{1,4}\(cuda=(?P<have>\d{1,3}\.\d{1,3})\))?"
+    r"unsatisfied\s{1,4}condition:\s{1,4}(?P<condition>cuda\s?>=\s?(?P<cuda>\d{1,3}\.\d{1,3})"
+    r"|[\w.<>=,]{1,60})(?:\s{1,4}\(cuda=(?P<have>\d{1,3}\.\d{1,3})\))?"
 )
 _LIBRARY = re.compile(r"load library failed: (?P<library>lib[\w.+-]{2,60})")
 _MODE = re.compile(r"Auto-detected mode as '(\w{2,12})'")
@@ -78,7 +79,8 @@ def _details(joined: str) -> Values:
 
 
 _HEADER = re.compile(
-    r"^\s{0,8}(?P<label>NVRM version|CUDA version|Device Index|Device Minor|Model|Brand|GPU UUID|Bus Location|Architecture):\s{1,12}(?P<value>[^\n]{1,100})$"
+    r"^\s{0,8}(?P<label>NVRM version|CUDA version|Device Index|Device Minor|Model|Brand|GPU UUID"
+    r"|Bus Location|Architecture):\s{1,12}(?P<value>[^\n]{1,100})$"
 )
 _VERSION = re.compile(r"initializing library context \(version=([\w.-]{1,20})")
 _ROOT = re.compile(r"using root (\S{1,200})")

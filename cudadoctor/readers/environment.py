@@ -9,14 +9,16 @@ from cudadoctor.readers.text import PlainText
 
 _ASSIGNMENT = re.compile(
     r"^[\s`*]{0,16}(?:(?:#\$|#|>|;)[ ]{0,4})?(?:[$%#] )?(?:ENV |export |set |setx |declare -x |\$env:|-e |--env )?"
-    r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80}(?:\(x86\))?) ?= ?(?P<quote>[\"']?)(?P<value>[^\n]{0,4000}?)(?P=quote)(?P<rest>\s{1,12}#[^\n]{0,200})?\s{0,8}$"
+    r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80}(?:\(x86\))?) ?= ?(?P<quote>[\"']?)(?P<value>[^\n]{0,4000}?)"
+    r"(?P=quote)(?P<rest>\s{1,12}#[^\n]{0,200})?\s{0,8}$"
 )
 _ENV_SPACE = re.compile(r"^\s{0,16}ENV (?P<name>[A-Z_][A-Z0-9_]{0,80}) (?P<value>[^=\n]{1,2000})$")
 _PREFIXED = re.compile(
     r"(?:^|[$#>] |\s-e |\s--env )(?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<quote>[\"']?)(?P<value>[^\s\"']{0,400})(?P=quote)(?=\s|$)"
 )
 _ECHO = re.compile(
-    r"\becho\s{1,4}[\"']?(?:\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80})\}?|%(?P<windows>[A-Za-z_][A-Za-z0-9_]{0,80})%)[\"']?\s{0,4}$"
+    r"\becho\s{1,4}[\"']?(?:\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]{0,80})\}?|%"
+    r"(?P<windows>[A-Za-z_][A-Za-z0-9_]{0,80})%)[\"']?\s{0,4}$"
 )
 _PYTHON = re.compile(
     r"os\.environ\[[\"'](?P<name>[A-Z][A-Z0-9_]{2,60})[\"']\]\s{0,4}=\s{0,4}[\"'](?P<value>[^\"'\n]{0,400})[\"']"
@@ -25,7 +27,8 @@ _TYPED = re.compile(r"^\s{0,16}[$#%] \w{1,80}=[\"']?[^\s\"']{0,400}[\"']?\s{1,8}
 """A variable set for one command only: its value ends before the command."""
 _SUMMARY_NVCC = re.compile(r"^\s{0,8}nvcc: (\d{1,3}\.\d{1,3}(?:\.\d{1,4})?)\s{0,8}$", re.MULTILINE)
 _INTERESTING = re.compile(
-    r"CUDA|NVIDIA|^NV_|NVARCH|NVCC|CUDNN|NCCL|TORCH|TRITON|XLA|TF_|JAX|LD_LIBRARY_PATH|LIBRARY_PATH|^PATH$|CONDA|VIRTUAL_ENV|^CC$|^CXX$|HIP_|ROCM|HSA_|"
+    r"CUDA|NVIDIA|^NV_|NVARCH|NVCC|CUDNN|NCCL|TORCH|TRITON|XLA|TF_|JAX|LD_LIBRARY_PATH|LIBRARY_PATH"
+r"|^PATH$|CONDA|VIRTUAL_ENV|^CC$|^CXX$|HIP_|ROCM|HSA_|"
     r"MAX_JOBS|DS_BUILD|BNB_|CUPY|NUMBA|^_$|^NUM_GPUS$|VLLM|CMAKE_|GGML|GPU|DISPLAY|WSL|UV_|PIP_|GCC|PYTHONPATH|LD_PRELOAD|FORCE_"
 )  # fmt: skip
 _PROMPT = re.compile(r"^\s{0,16}(?:[$#%>]|>>>|[\w.-]{1,40}@[^\n$#]{1,120}[$#]|(?:PS )?[A-Z]:\\[^\n>]{0,120}>|\([\w.-]{1,40}\))")

@@ -12,11 +12,12 @@ _SUFFIX = (
     r"(?:Workstation )?(?:Edition)?)?)){0,3}"
 )
 _DATA_CENTRE = (
-    "GH200", "GB200", "GB300", "GB10", "H100", "H200", "H800", "H20", "B100", "B200", "B300", "A100", "A800", "A30", "A40", "A16", "A10G", "A10",
+    "GH200", "GB200", "GB300", "GB10", "H100", "H200", "H800", "H20", "B100", "B200", "B300", "A100", "A800", "A30", "A40",
+    "A16", "A10G", "A10",
     "A2", "L40S", "L40", "L20", "L4", "V100S", "V100", "P100", "P40", "P4", "T4", "K80", "M60", "M40",
 )  # fmt: skip
 _NVIDIA = re.compile(
-    r"(?<![\w/=:\\-])(?:(?P<count>\d{1,2}) ?[x×] ?)?(?P<name>(?:NVIDIA )?(?:"
+    r"(?<![\w/=:\\-])(?:(?P<count>\d{1,2}) ?[x\u00d7] ?)?(?P<name>(?:NVIDIA )?(?:"
     + r"(?:GeForce )?(?:RTX|GTX) ?\d{3,4}"
     + _SUFFIX
     + r"|GeForce (?:(?:MX|GT) ?)?\d{3,4}M?|RTX A\d{4}|RTX PRO \d{4}"
@@ -26,9 +27,20 @@ _NVIDIA = re.compile(
     + r"|Jetson (?:AGX |Orin |Xavier )?(?:Orin|Xavier|Nano|Thor|TX[12])(?: (?:NX|Nano|AGX|Super))?|(?<=NVIDIA )Thor"
     + r"|(?:" + "|".join(_DATA_CENTRE) + r")(?:[ -](?:SXM\d?|PCIe|PCIE|NVL|HBM\d\w?|\d{2,3} ?GB)){0,4}))(?![\w-])"
 )  # fmt: skip
-_NVIDIA_WORDS = ("nvidia", "geforce", "rtx", "gtx", "quadro", "titan", "tesla", "jetson", *(name.lower() for name in _DATA_CENTRE))
+_NVIDIA_WORDS = (
+    "nvidia",
+    "geforce",
+    "rtx",
+    "gtx",
+    "quadro",
+    "titan",
+    "tesla",
+    "jetson",
+    *(name.lower() for name in _DATA_CENTRE),
+)
 _AMD = re.compile(
-    r"\b(?:AMD )?(?:Radeon(?: (?:RX|Pro|VII|Graphics))?(?: ?\w{1,8}){0,2}|Instinct MI\d{2,3}\w?|RX ?[5-9]\d{3}(?: ?XTX?)?|gfx\d{3,4}\w?)\b"
+    r"\b(?:AMD )?(?:Radeon(?: (?:RX|Pro|VII|Graphics))?(?: ?\w{1,8}){0,2}|Instinct MI\d{2,3}\w?"
+    r"|RX ?[5-9]\d{3}(?: ?XTX?)?|gfx\d{3,4}\w?)\b"
 )
 _AMD_WORDS = ("radeon", "instinct", "rx ", "rx5", "rx6", "rx7", "rx9", "gfx")
 

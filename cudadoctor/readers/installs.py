@@ -8,7 +8,8 @@ from cudadoctor.readers.reader import Reader, Values
 from cudadoctor.readers.text import PlainText
 
 _BECAUSE = re.compile(
-    r"Because\s{1,8}(?:only\s{1,8})?(?:there\s{1,8}is\s{1,8}no\s{1,8}version\s{1,8}of\s{1,8})?(?P<package>[A-Za-z][\w.-]{0,60})(?:\[[\w,-]{1,40}\])?(?P<requested>[=<>~!]{1,2}[\w.+*]{1,60})"
+    r"Because\s{1,8}(?:only\s{1,8})?(?:there\s{1,8}is\s{1,8}no\s{1,8}version\s{1,8}of\s{1,8})?"
+    r"(?P<package>[A-Za-z][\w.-]{0,60})(?:\[[\w,-]{1,40}\])?(?P<requested>[=<>~!]{1,2}[\w.+*]{1,60})"
 )
 _REASONS = (
     ("no_such_version", re.compile(r"there\s{1,8}is\s{1,8}no\s{1,8}version\s{1,8}of")),
@@ -27,8 +28,10 @@ _ABI_TAGS = re.compile(
     r"following\s{1,8}Python\s{1,8}(?:ABI|implementation)?\s{0,8}tags?:\s{1,8}(?P<tags>(?:`\w{2,20}`[,\s]{0,12}){1,40})"
 )
 _PLATFORM = re.compile(
-    r"You're\s{1,8}on\s{1,8}\w{3,10}\s{1,8}\(`(?P<platform>\w{3,40})`\),\s{1,8}but\s{1,8}`(?P<package>[\w.-]{1,60})`\s{1,8}\(v(?P<version>[\w.+-]{1,40})\)"
-    r"\s{1,8}only\s{1,8}has\s{1,8}wheels\s{1,8}for\s{1,8}the\s{1,8}following\s{1,8}platforms?:\s{1,8}(?P<tags>(?:`\w{2,40}`[,;\s]{0,12}){1,40})"
+    r"You're\s{1,8}on\s{1,8}\w{3,10}\s{1,8}\(`(?P<platform>\w{3,40})`\),\s{1,8}but\s{1,8}`"
+    r"(?P<package>[\w.-]{1,60})`\s{1,8}\(v(?P<version>[\w.+-]{1,40})\)"
+    r"\s{1,8}only\s{1,8}has\s{1,8}wheels\s{1,8}for\s{1,8}the\s{1,8}following\s{1,8}platforms?:\s{1,8}"
+    r"(?P<tags>(?:`\w{2,40}`[,;\s]{0,12}){1,40})"
 )
 _TICKED = re.compile(r"`(\w{2,40})`")
 _HINT = re.compile(r"^\s{0,12}(?:hint|help):", re.MULTILINE)
@@ -71,7 +74,8 @@ _INSTALLED = re.compile(r"Successfully installed (?P<all>[^\n]{3,4000})")
 _NAME_VERSION = re.compile(r"(?P<name>[A-Za-z][\w.-]{0,60}?)-(?P<version>\d[\w.+]{0,60})")
 _UV_CHANGE = re.compile(r"^\s{0,8}(?P<sign>[-+~]) (?P<name>[a-z][\w.-]{0,60})==(?P<version>[\w.+-]{1,60})\s{0,4}$", re.MULTILINE)
 _WHEEL = re.compile(
-    r"\b(?P<name>[A-Za-z][\w.]{0,60})-(?P<version>\d[\w.+%]{0,60})-(?P<python>(?:cp|py)\d{1,4}t?)-(?P<abi>\w{2,12})-(?P<platform>[\w.]{3,60})\.whl"
+    r"\b(?P<name>[A-Za-z][\w.]{0,60})-(?P<version>\d[\w.+%]{0,60})-(?P<python>(?:cp|py)\d{1,4}t?)-"
+    r"(?P<abi>\w{2,12})-(?P<platform>[\w.]{3,60})\.whl"
 )
 
 

@@ -38,10 +38,13 @@ _PID = re.compile(r"pid='?(?P<pid>\d{1,9}|<unknown>)'?")
 _NAME = re.compile(r"name=(?P<name><unknown>|[^,\n]{1,80})")
 _ELEMENT = re.compile(r"\s{0,4}(?:pid='?[^,']{1,20}'?|name=[^,]{1,80})\s{0,4}")
 _MISMATCH = re.compile(
-    r"API mismatch: the client has the version\s{1,8}(?P<client>[\d.]{3,20}?)[.,]?\s{1,8}but[\s\S]{0,120}?kernel module has the version\s{1,8}(?P<module>[\d.]{3,20}?)\.?\s"
+    r"API mismatch: the client has the version\s{1,8}"
+    r"(?P<client>[\d.]{3,20}?)[.,]?\s{1,8}but[\s\S]{0,120}?kernel module has the version\s{1,8}"
+    r"(?P<module>[\d.]{3,20}?)\.?\s"
 )
 _MISMATCH_NEW = re.compile(
-    r"API mismatch: the client '(?P<process>[^'\n]{1,80})' \(pid (?P<pid>\d{1,9})\)[\s\S]{0,80}?has the version\s{1,8}(?P<client>[\d.]{3,20}?)[.,]?\s{1,8}but"
+    r"API mismatch: the client '(?P<process>[^'\n]{1,80})' \(pid "
+    r"(?P<pid>\d{1,9})\)[\s\S]{0,80}?has the version\s{1,8}(?P<client>[\d.]{3,20}?)[.,]?\s{1,8}but"
     r"[\s\S]{0,120}?kernel module has the version\s{1,8}(?P<module>[\d.]{3,20}?)\.?\s"
 )
 _RM_INIT = re.compile(r"GPU (?P<bus>[0-9a-fA-F:.]{7,20}): RmInitAdapter failed! \((?P<code>[0-9a-fx:]{3,40})\)")
@@ -115,11 +118,13 @@ def _events(body: str) -> list[Values]:
 
 
 _LSMOD = re.compile(
-    r"^\s{0,16}(?P<module>[a-z][\w]{1,40})\s{1,60}(?P<size>\d{3,10})\s{1,12}(?P<used>-?\d{1,5})(?:\s{1,4}(?P<by>[\w,]{1,300}))?\s{0,4}$"
+    r"^\s{0,16}(?P<module>[a-z][\w]{1,40})\s{1,60}(?P<size>\d{3,10})\s{1,12}(?P<used>-?\d{1,5})"
+    r"(?:\s{1,4}(?P<by>[\w,]{1,300}))?\s{0,4}$"
 )
 _GPU_MODULE = re.compile(r"nvidia\w{0,20}|nouveau|amdgpu|nvgpu|i915|xe|radeon|dxgkrnl|gdrdrv")
 _MODINFO = re.compile(
-    r"^[\s`]{0,16}(?P<key>filename|version|license|firmware|vermagic|srcversion|signer):\s{1,16}(?P<value>[^\n]{1,300}?)`?\s{0,4}$",
+    r"^[\s`]{0,16}(?P<key>filename|version|license|firmware|vermagic|srcversion|signer):\s{1,16}"
+    r"(?P<value>[^\n]{1,300}?)`?\s{0,4}$",
     re.MULTILINE,
 )
 _MODINFO_MISSING = re.compile(r"modinfo: ERROR: Module (?P<module>[\w-]{1,40}) not found")
@@ -163,13 +168,15 @@ def _modinfo(body: str) -> Values | None:
 
 
 _DKMS = re.compile(
-    r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}), (?P<kernel>[\w.+-]{3,80}), (?P<arch>\w{3,10}): (?P<state>\w{3,16})",
+    r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}), "
+    r"(?P<kernel>[\w.+-]{3,80}), (?P<arch>\w{3,10}): (?P<state>\w{3,16})",
     re.MULTILINE,
 )
 _DKMS_ADDED = re.compile(r"^\s{0,16}(?P<module>nvidia[\w-]{0,30})[/,] ?(?P<version>[\d.]{3,20}): (?P<state>added)", re.MULTILINE)
 _SECURE_BOOT = re.compile(r"Secure ?Boot (enabled|disabled)", re.IGNORECASE)
 _LSPCI = re.compile(
-    r"(?P<bus>[0-9a-f]{2,4}(?::[0-9a-f]{2}){1,2}\.\d) (?:VGA compatible controller|3D controller|Display controller)[^:\n]{0,20}: (?P<device>[^\n]{3,160})"
+    r"(?P<bus>[0-9a-f]{2,4}(?::[0-9a-f]{2}){1,2}\.\d) (?:VGA compatible controller|3D controller"
+    r"|Display controller)[^:\n]{0,20}: (?P<device>[^\n]{3,160})"
 )
 _IN_USE = re.compile(r"Kernel driver in use: (\w[\w-]{1,30})")
 

@@ -9,16 +9,18 @@ from cudadoctor.readers.text import PlainText
 
 _CACHE = re.compile(r"^\s{0,24}(?P<soname>lib[\w.+-]{1,100}) \((?P<flags>[\w,.:+ -]{1,80})\) => (?P<path>/[^\s]{1,300})\s{0,4}$")
 _LDD = re.compile(
-    r"^\s{0,24}(?P<soname>lib[\w.+-]{1,100})\s{1,24}=>\s{1,8}(?P<path>not found|/[^\s]{1,300})(?:\s{1,8}\(0x[0-9a-f]{1,16}\))?\s{0,4}$"
+    r"^\s{0,24}(?P<soname>lib[\w.+-]{1,100})\s{1,24}=>\s{1,8}(?P<path>not found|/[^\s]{1,300})"
+    r"(?:\s{1,8}\(0x[0-9a-f]{1,16}\))?\s{0,4}$"
 )
 _CUDA_LIBRARY = re.compile(
-    r"lib(?:cuda|cudart|cublas\w{0,8}|cudnn\w{0,24}|cufft\w{0,4}|curand|cusolver\w{0,4}|cusparse\w{0,4}|nccl|nvrtc[\w-]{0,16}|nvJitLink|nvinfer\w{0,20}"
+    r"lib(?:cuda|cudart|cublas\w{0,8}|cudnn\w{0,24}|cufft\w{0,4}|curand|cusolver\w{0,4}"
+r"|cusparse\w{0,4}|nccl|nvrtc[\w-]{0,16}|nvJitLink|nvinfer\w{0,20}"
     r"|nvToolsExt|cupti|cufile\w{0,8}|nvidia-[\w-]{1,30}|npp\w{1,8}|c10_cuda|torch_cuda\w{0,12})\.(?:so|dylib)"
 )  # fmt: skip
 
 
 def read_ldconfig(text: PlainText) -> Values | None:
-    """The entries of the loader's cache: `libcuda.so.1 (libc6,x86-64) => /usr/lib/wsl/lib/libcuda.so.1`; cut lines are left out."""
+    """The entries of the loader's cache, `libcuda.so.1 (libc6,x86-64) => /usr/lib/wsl/lib/libcuda.so.1`, without cut lines."""
     matches = [match for line in unmarked(text) if (match := _CACHE.match(line))]
     if not matches:
         return None
@@ -45,12 +47,14 @@ def read_ldd(text: PlainText) -> Values | None:
 _LONG_LISTING = re.compile(
     r"^[-lcbd][rwxsStT-]{9}[.+]?\s{1,8}\d{1,6}\s[^\n]{5,120}?\s(?P<path>/[^\s]{1,300})(?: -> (?P<target>\S{1,300}))?$"
 )
-_BARE_PATHS = re.compile(r"^(?:/[\w.+/@-]{1,300}\s{0,8}){1,40}$")
+_PATH = re.compile(r"/[\w.+/@-]{1,300}")
 _DEVICE = re.compile(
     r"^(?P<mode>c[rwxsStT-]{9})[.+]?\s{1,8}\d{1,6}\s(?P<rest>[^\n]{5,120}?)\s(?P<path>/dev/[\w/-]{1,60}|nvidia[\w-]{0,30})$"
 )
 _LS = re.compile(r"(?:^|[$#>] )(?:sudo )?ls(?: -[\w]{1,10}){0,4} (?P<what>[^\n|]{1,300})")
-_NAMES = re.compile(r"^(?:[\w.+-]{2,100}\s{0,20}){1,40}$")
+_NAME = re.compile(r"[\w.+-]{2,100}")
+MAX_WORDS = 40
+"""Names on one line of a listing."""
 _ABSENT = re.compile(r"ls: cannot access '?(?P<path>/[^\s':]{1,300})'?: (?P<reason>No such file or directory|Permission denied)")
 
 
@@ -63,13 +67,19 @@ def read_listing(text: PlainText) -> Values | None:
         if (m := _DEVICE.match(line))
     ]
     files = [m["path"] for line in lines if (m := _LONG_LISTING.match(line))]
-    files += [path for line in lines if _BARE_PATHS.match(line) for path in line.split()]
+    files += [path for line in lines if _all_match(_PATH, line) for path in line.split()]
     absent = [{"path": m["path"], "reason": m["reason"]} for line in lines if (m := _ABSENT.search(line))]
     shown = _shown_names(lines)
     libraries = [path for path in dict.fromkeys(files) if ".so" in path or path.startswith("/dev/")]
     if not (nodes or libraries or absent or shown):
         return None
     return {"files": libraries, "device_nodes": nodes, "absent": absent, "folders": shown}
+
+
+def _all_match(pattern: re.Pattern[str], line: str) -> bool:
+    """Is the line made of words of this form only?"""
+    words = line.split(maxsplit=MAX_WORDS)
+    return 0 < len(words) <= MAX_WORDS and all(pattern.fullmatch(word) for word in words)
 
 
 def _shown_names(lines: tuple[str, ...]) -> dict[str, list[str]]:
@@ -82,7 +92,7 @@ def _shown_names(lines: tuple[str, ...]) -> dict[str, list[str]]:
             continue
         names: list[str] = []
         for following in lines[position + 1 : position + 40]:
-            if not _NAMES.match(following) or following.startswith("$"):
+            if not _all_match(_NAME, following):
                 break
             names += following.split()
         shown[folders[0].rstrip("/")] = names

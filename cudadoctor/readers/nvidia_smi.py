@@ -14,7 +14,8 @@ _BANNER = re.compile(
 )
 _BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)"
 _ROW = re.compile(
-    r"^\|?\s{0,8}(?P<index>\d{1,3})\s{1,8}(?P<name>\S.{0,80}?)\s{1,60}(?P<mode>On|Off|N/A|WDDM|TCC|MCDM|ERR!)\s{0,8}\|?\s{0,12}" + _BUS
+    r"^\|?\s{0,8}(?P<index>\d{1,3})\s{1,8}(?P<name>\S.{0,80}?)\s{1,60}(?P<mode>On|Off|N/A|WDDM|TCC"
+r"|MCDM|ERR!)\s{0,8}\|?\s{0,12}" + _BUS
     + r"\s{0,12}(?P<display>On|Off|N/A|ERR!)\s{0,8}\|?\s{0,40}(?P<ecc>[^\s|]{1,12})?\s{0,8}\|?\s{0,8}$"
 )  # fmt: skip
 _ROW_WITHOUT_BUS = re.compile(
@@ -26,27 +27,40 @@ _NO_MEMORY = re.compile(r"\|\s{0,8}(?:Not Supported|N/A\s{0,4}/\s{0,4}N/A)\s{0,3
 _COMPUTE = re.compile(r"(?:Default|E\. ?Process|E\. ?Thread|Exclusive_Process|Exclusive_Thread|Prohibited)(?=\s{0,8}\|?\s{0,8}$)")
 _MIG_STATE = re.compile(r"^[|\s]{1,120}(?P<mig>N/A|Disabled\*?|Enabled\*?|ERR!)\s{0,8}\|?\s{0,8}$")
 _MIG_DEVICE = re.compile(
-    r"^\|?\s{0,8}(\d{1,3})\s{1,8}(\d{1,3}|N/A)\s{1,8}(\d{1,3}|N/A)\s{1,8}(\d{1,3})\s{0,8}\|\s{0,60}(\d{1,9})MiB\s{0,4}/\s{0,12}(\d{1,9})MiB"
+    r"^\|?\s{0,8}(\d{1,3})\s{1,8}(\d{1,3}|N/A)\s{1,8}(\d{1,3}|N/A)\s{1,8}(\d{1,3})\s{0,8}\|\s{0,60}"
+    r"(\d{1,9})MiB\s{0,4}/\s{0,12}(\d{1,9})MiB"
 )
 _PROCESS = re.compile(
-    r"^\|?\s{0,8}(\d{1,3})\s{1,8}(?:(?:\d{1,3}|N/A)\s{1,8}(?:\d{1,3}|N/A)\s{1,8})?(\d{1,9})\s{1,8}(C\+G|M\+C|[CGM])\s{1,8}(.{0,120}?)"
+    r"^\|?\s{0,8}(\d{1,3})\s{1,8}(?:(?:\d{1,3}|N/A)\s{1,8}(?:\d{1,3}|N/A)\s{1,8})?(\d{1,9})\s{1,8}"
+    r"(C\+G|M\+C|[CGM])\s{1,8}(.{0,120}?)"
     r"\s{1,80}(?:(\d{1,9})MiB|N/A)\s{0,8}\|?\s{0,8}$"
 )
+
+
+def _phrase(words: str) -> re.Pattern[str]:
+    """The words, also where a window wrapped them."""
+    return re.compile(r"\s{1,3}".join(re.escape(word) for word in words.split()))
+
+
+_NOT_FOUND = re.compile(
+    r"nvidia-smi['\"]?(?:: command| :)? not found|nvidia-smi: not found|'?nvidia-smi(?:\.exe)?'? is not recognized"
+)
 _ERRORS = (
-    ("command_not_found", re.compile(r"nvidia-smi['\"]?(?:: command| :)? not found|nvidia-smi: not found|'?nvidia-smi(?:\.exe)?'? is not recognized")),
-    ("no_devices", re.compile(r"No devices were found")),
-    ("driver_not_communicating", re.compile(r"couldn't\s{1,3}communicate\s{1,3}with\s{1,3}the\s{1,3}NVIDIA\s{1,3}driver")),
-    ("driver_library_mismatch", re.compile(r"Failed\s{1,3}to\s{1,3}initialize\s{1,3}NVML:\s{1,3}Driver/library\s{1,3}version\s{1,3}mismatch")),
-    ("gpu_access_blocked_by_os", re.compile(r"GPU\s{1,3}access\s{1,3}blocked\s{1,3}by\s{1,3}the\s{1,3}operating\s{1,3}system")),
-    ("nvml_unknown_error", re.compile(r"Failed\s{1,3}to\s{1,3}initialize\s{1,3}NVML:\s{1,3}Unknown\s{1,3}Error")),
-    ("nvml_driver_not_loaded", re.compile(r"Failed\s{1,3}to\s{1,3}initialize\s{1,3}NVML:\s{1,3}Driver\s{1,3}Not\s{1,3}Loaded")),
-    ("insufficient_permissions", re.compile(r"Failed\s{1,3}to\s{1,3}initialize\s{1,3}NVML:\s{1,3}Insufficient\s{1,3}Permissions")),
-    ("gpu_lost", re.compile(r"GPU\s{1,3}is\s{1,3}lost")),
-    ("device_handle_unknown_error", re.compile(r"Unable\s{1,3}to\s{1,3}determine\s{1,3}the\s{1,3}device\s{1,3}handle")),
-    ("nvml_library_not_found", re.compile(r"couldn't\s{1,3}find\s{1,3}libnvidia-ml\.so")),
-)  # fmt: skip
+    ("command_not_found", _NOT_FOUND),
+    ("no_devices", _phrase("No devices were found")),
+    ("driver_not_communicating", _phrase("couldn't communicate with the NVIDIA driver")),
+    ("driver_library_mismatch", _phrase("Failed to initialize NVML: Driver/library version mismatch")),
+    ("gpu_access_blocked_by_os", _phrase("GPU access blocked by the operating system")),
+    ("nvml_unknown_error", _phrase("Failed to initialize NVML: Unknown Error")),
+    ("nvml_driver_not_loaded", _phrase("Failed to initialize NVML: Driver Not Loaded")),
+    ("insufficient_permissions", _phrase("Failed to initialize NVML: Insufficient Permissions")),
+    ("gpu_lost", _phrase("GPU is lost")),
+    ("device_handle_unknown_error", _phrase("Unable to determine the device handle")),
+    ("nvml_library_not_found", _phrase("couldn't find libnvidia-ml.so")),
+)
 _HANDLE_BUS = re.compile(
-    r"device\s{1,3}handle\s{1,3}for\s{1,3}(?:GPU\d{0,3}:?\s?)?(?:GPU\s?)?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
+    r"device\s{1,3}handle\s{1,3}for\s{1,3}(?:GPU\d{0,3}:?\s?)?(?:GPU\s?)?"
+    r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 )
 _NVML_LIBRARY = re.compile(r"NVML library version:\s{0,4}([\d.]{1,20})")
 _SUGGESTED = re.compile(r"apt(?:-get)? install (nvidia-[\w.-]{1,40})")

@@ -16,7 +16,7 @@ _LIST_COMMAND = re.compile(r"nvidia-smi(?:\.exe)? (?:-L|--list-gpus)\b")
 
 
 def read_list(text: PlainText) -> Values | None:
-    """GPUs with their MIG devices: `GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-...)` and `  MIG 3g.40gb     Device  0: (UUID: MIG-...)`."""
+    """GPUs, `GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-...)`, with MIG devices, `MIG 3g.40gb     Device  0: (UUID: MIG-...)`."""
     body = text.body
     starts = list(_GPU.finditer(body))
     if not starts and (command := _LIST_COMMAND.search(body)):
@@ -39,11 +39,8 @@ def read_list(text: PlainText) -> Values | None:
 
 def _after_command(body: str, position: int) -> list[re.Match[str]]:
     """`GPU N: name` lines without UUID that follow the command, up to the next prompt."""
-    matches = []
     end = body.find("\n$ ", position)
-    for match in _BARE_GPU.finditer(body, position, end if end >= 0 else len(body)):
-        matches.append(match)
-    return matches
+    return list(_BARE_GPU.finditer(body, position, end if end >= 0 else len(body)))
 
 
 _QUERY = re.compile(r"--query-gpu=(?P<columns>[\w.,]{1,600})(?P<rest>[^\n]{0,200})")

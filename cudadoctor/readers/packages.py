@@ -8,16 +8,21 @@ from cudadoctor.readers.reader import Reader, Values, unmarked
 from cudadoctor.readers.text import PlainText
 
 _DPKG = re.compile(
-    r"^\s{0,8}(?P<state>ii|rc|hi|iU|iF|un|rH|pi) {1,4}(?P<name>[a-z0-9][\w.+-]{1,80}(?::\w{2,10})?)\s{1,80}(?P<version>[\w.:+~-]{1,80})(?:\s|$)"
+    r"^\s{0,8}(?P<state>ii|rc|hi|iU|iF|un|rH|pi) {1,4}(?P<name>[a-z0-9][\w.+-]{1,80}"
+    r"(?::\w{2,10})?)\s{1,80}(?P<version>[\w.:+~-]{1,80})(?:\s|$)"
 )
 _RPM = re.compile(
-    r"^\s{0,8}(?P<name>[A-Za-z][\w+.]{0,60}(?:-[A-Za-z][\w+.]{0,60}|-\d{1,2}(?=-\d)){0,8})-(?P<version>(?:\d{1,3}:)?\d[\w.+~]{0,60}-\d[\w.+~]{0,60})\.(?P<arch>x86_64|i686|noarch|aarch64)\s{0,4}$"
+    r"^\s{0,8}(?P<name>[A-Za-z][\w+.]{0,60}(?:-[A-Za-z][\w+.]{0,60}|-\d{1,2}(?=-\d)){0,8})-"
+    r"(?P<version>(?:\d{1,3}:)?\d[\w.+~]{0,60}-\d[\w.+~]{0,60})\.(?P<arch>x86_64|i686|noarch"
+    r"|aarch64)\s{0,4}$"
 )
 _DNF = re.compile(
-    r"^\s{0,8}(?P<name>[A-Za-z][\w+.-]{1,80})\.(?P<arch>x86_64|i686|noarch|aarch64)\s{1,60}(?P<version>(?:\d{1,3}:)?\d[\w.+~-]{1,80})(?:\s{1,40}@?\S{1,40})?\s{0,4}$"
+    r"^\s{0,8}(?P<name>[A-Za-z][\w+.-]{1,80})\.(?P<arch>x86_64|i686|noarch|aarch64)\s{1,60}"
+    r"(?P<version>(?:\d{1,3}:)?\d[\w.+~-]{1,80})(?:\s{1,40}@?\S{1,40})?\s{0,4}$"
 )
 _PACMAN = re.compile(
-    r"^\s{0,8}(?:local/|extra/|core/)?(?P<name>[a-z0-9@_+][a-z0-9@._+-]{1,60}) (?P<version>(?:\d:)?\d[\w.+:]{0,40}-\d{1,4}(?:\.\d{1,3})?)\s{0,4}$"
+    r"^\s{0,8}(?:local/|extra/|core/)?(?P<name>[a-z0-9@_+][a-z0-9@._+-]{1,60}) (?P<version>"
+    r"(?:\d:)?\d[\w.+:]{0,40}-\d{1,4}(?:\.\d{1,3})?)\s{0,4}$"
 )
 _PACMAN_NOTE = re.compile(r"^\s{0,8}(?P<names>[a-z0-9][a-z0-9._+& -]{2,100}): (?P<version>\d[\w.]{2,30}-\d{1,4})\s{0,4}$")
 _GPU_PACKAGE = re.compile(
@@ -53,19 +58,26 @@ def _named(found: list[re.Match[str]]) -> dict[str, str]:
 
 _CONDA = re.compile(
     r"^\s{0,8}(?P<name>[a-z_][\w.-]{1,60})\s{1,60}(?P<version>\d[\w.+!]{0,60}|\d{4}[\w.]{1,40})"
-    r"(?:\s{1,60}(?P<build>[\w.+*-]{1,80}))?(?:\s{1,40}(?P<tag>\[[\w, ]{1,20}\]))?(?:\s{1,40}(?P<channel>[\w./:<>-]{1,60}))?\s{0,8}$"
+    r"(?:\s{1,60}(?P<build>[\w.+*-]{1,80}))?(?:\s{1,40}(?P<tag>\[[\w, ]{1,20}\]))?(?:\s{1,40}"
+    r"(?P<channel>[\w./:<>-]{1,60}))?\s{0,8}$"
 )
 _CONDA_BUILD = re.compile(
-    r"pypi_0|(?:\w{0,60}_)?\d{1,4}|py\w{2,60}(?:\.\w{1,60}){0,8}|cuda\w{0,20}|cpu\w{0,20}|main|mkl|conda_forge|h[0-9a-f]{7}\w{0,20}|gpu|openblas|\w{1,20}_cuda\w{0,20}"
+    r"pypi_0|(?:\w{0,60}_)?\d{1,4}|py\w{2,60}(?:\.\w{1,60}){0,8}|cuda\w{0,20}|cpu\w{0,20}|main|mkl"
+    r"|conda_forge|h[0-9a-f]{7}\w{0,20}|gpu|openblas|\w{1,20}_cuda\w{0,20}"
 )
 _PIP = re.compile(
-    r"^[\s|]{0,16}(?:[-*] )?(?P<name>[A-Za-z][\w.-]{0,60})\s{0,60}(?:\||\s)\s{0,8}(?P<version>\d[\w.+!-]{0,60})(?:\s{1,40}(?P<location>[/~A-Z]\S{1,200}))?[\s|]{0,16}$"
+    r"^[\s|]{0,16}(?:[-*] )?(?P<name>[A-Za-z][\w.-]{0,60})\s{0,60}(?:\||\s)\s{0,8}"
+    r"(?P<version>\d[\w.+!-]{0,60})(?:\s{1,40}(?P<location>[/~A-Z]\S{1,200}))?[\s|]{0,16}$"
 )
 _FROZEN = re.compile(
-    r"^\s{0,16}(?:[-*+#] {0,2})?(?P<name>[A-Za-z][\w.-]{0,60})(?:\[[\w,-]{1,40}\])?==(?P<version>\d[\w.+!-]{0,60})\s{0,8}(?:;[^\n]{0,100})?$"
+    r"^\s{0,16}(?:[-*+#] {0,2})?(?P<name>[A-Za-z][\w.-]{0,60})(?:\[[\w,-]{1,40}\])?=="
+    r"(?P<version>\d[\w.+!-]{0,60})\s{0,8}(?:;[^\n]{0,100})?$"
 )
 _COLON = re.compile(
-    r"^\s{0,16}(?:[-*] )?(?P<name>torch|torchvision|torchaudio|flash[-_]attn|xformers|triton|vllm|transformers|exllama\w{0,4}|bitsandbytes|numpy|deepspeed|tensorflow|jax|jaxlib|cupy[\w-]{0,12}|onnxruntime(?:-gpu)?|accelerate|diffusers)(?: version)?:\s{1,4}(?P<version>\d[\w.+-]{1,60})\s{0,8}$",
+    r"^\s{0,16}(?:[-*] )?(?P<name>torch|torchvision|torchaudio|flash[-_]attn|xformers|triton|vllm"
+    r"|transformers|exllama\w{0,4}|bitsandbytes|numpy|deepspeed|tensorflow|jax|jaxlib|cupy[\w-]{0,12}"
+    r"|onnxruntime(?:-gpu)?|accelerate|diffusers)(?: version)?:\s{1,4}"
+    r"(?P<version>\d[\w.+-]{1,60})\s{0,8}$",
     re.IGNORECASE,
 )
 _NOT_A_PACKAGE = frozenset(

@@ -131,20 +131,20 @@ def _snapshot(book: FactBook, errors: tuple[ErrorSeen, ...], readings: dict[str,
     return Snapshot(
         host=_host(book),
         driver=_driver(book),
-        gpus=_listed(book, tuple(_gpu(book, index) for index in sorted(book.gpus))),
-        toolkits=_listed(book, _toolkits(book)),
-        host_compilers=_listed(book, _compilers(book)),
+        gpus=_listed(tuple(_gpu(book, index) for index in sorted(book.gpus))),
+        toolkits=_listed(_toolkits(book)),
+        host_compilers=_listed(_compilers(book)),
         python=_python(book),
-        libraries=Libraries(copies=_listed(book, tuple(c for c in book.libraries if not c.soname.startswith("libcuda.so")))),
+        libraries=Libraries(copies=_listed(tuple(c for c in book.libraries if not c.soname.startswith("libcuda.so")))),
         container=Container(nvidia_toolkit=book.fact("nvidia_toolkit")),
         wsl=_wsl(book),
-        environment=Known(_masked_variables(book), "env_vars") if book.variables else NOT_ASKED,
+        environment=Known(_masked(book.variables), "env_vars") if book.variables else NOT_ASKED,
         errors=errors,
         readings=tuple(TextReading(kind=kind, values=_masked(values)) for kind, values in readings.items()),
     )
 
 
-def _listed(book: FactBook, items: tuple[Any, ...]) -> Fact[Any]:
+def _listed(items: tuple[Any, ...]) -> Fact[Any]:
     """The items as one fact; its source is the text as a whole, as several readers may have added to it."""
     return Known(items, SOURCE) if items else NOT_ASKED
 
@@ -154,12 +154,13 @@ def _masked(value: Any) -> Any:
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
-        return {key: _masked(item) for key, item in value.items()}
+        return {key: _named(key, item) if isinstance(item, str) else _masked(item) for key, item in value.items()}
     return [_masked(item) for item in value] if isinstance(value, list) else value
 
 
-def _masked_variables(book: FactBook) -> dict[str, str]:
-    return {name: masked(f"{name}={value}").partition("=")[2] for name, value in book.variables.items()}
+def _named(name: str, value: str) -> str:
+    """The value of a variable, masked where its name says that it is secret."""
+    return masked(f"{name}={value}").removeprefix(f"{name}=")
 
 
 def _host(book: FactBook) -> Host:
@@ -173,12 +174,12 @@ def _driver(book: FactBook) -> Driver:
         driver_release=book.fact("driver_release"),
         driver_cuda_version=book.fact("driver_cuda_version"),
         kernel_module=book.fact("kernel_module"),
-        loaded_modules=_listed(book, tuple(dict.fromkeys(book.modules))),
+        loaded_modules=_listed(tuple(dict.fromkeys(book.modules))),
         nvml=book.fact("nvml"),
         nvidia_smi=book.fact("nvidia_smi"),
-        device_nodes=_listed(book, tuple(book.device_nodes.values())),
+        device_nodes=_listed(tuple(book.device_nodes.values())),
         pci_devices=book.fact("pci_devices"),
-        libcuda_copies=_listed(book, libcuda),
+        libcuda_copies=_listed(libcuda),
     )
 
 
@@ -262,7 +263,7 @@ def _python(book: FactBook) -> PythonEnvironment:
         python_version=book.fact("python_version"),
         installer=book.fact("installer"),
         torch=Known(torch, SOURCE) if torch != Torch() else NOT_ASKED,
-        packages=_listed(book, tuple(book.packages.values())),
+        packages=_listed(tuple(book.packages.values())),
     )
 
 

@@ -12,18 +12,22 @@ _PATTERNS = (
     ("powershell", re.compile(r"^\s{0,16}(?:\([\w.-]{1,40}\) ?)?PS [A-Za-z]:[\\/][^\n>]{0,160}> ?(?P<command>\S[^\n]{0,600})$")),
     ("cmd", re.compile(r"^\s{0,16}(?:\([\w.-]{1,40}\) ?)?[A-Za-z]:\\[^\n>]{0,160}> ?(?P<command>\S[^\n]{0,600})$")),
     ("python", re.compile(r"^\s{0,16}(?:>>>|In \[\d{1,4}\]:|\.\.\.) (?P<command>\S[^\n]{0,600})$")),
-    ("shell", re.compile(r"^\s{0,16}(?:\([\w./-]{1,40}\) ?)?\[?[\w.-]{1,40}@[\w.-]{1,60}[^\n$#>]{0,160}[$#] ?(?P<command>\S[^\n]{0,600})$")),
+    ("shell", re.compile(r"^\s{0,16}(?:\([\w./-]{1,40}\) ?)?\[?[\w.-]{1,40}@[\w.-]{1,60}[^\n$#>]{0,160}[$#] ?"
+r"(?P<command>\S[^\n]{0,600})$")),
     ("shell", re.compile(r"^\s{0,16}(?:\([\w./-]{1,40}\) ?)?(?:sh-[\d.]{1,6}|bash-[\d.]{1,6})?\$ (?P<command>\S[^\n]{0,600})$")),
-    ("shell", re.compile(r"^\s{0,16}(?:❯|➜  ?~?|%) (?P<command>\S[^\n]{0,600})$")),
+    ("shell", re.compile(r"^\s{0,16}(?:\u276f|\u279c  ?~?|%) (?P<command>\S[^\n]{0,600})$")),
     ("notebook", re.compile(r"^\s{0,16}[!%]{1,2}(?P<command>[a-z]\S{1,40} ?[^\n]{0,600})$")),
     ("dockerfile", re.compile(r"^\s{0,16}(?:=> \[[^\]\n]{1,60}\] )?RUN (?P<command>\S[^\n]{0,600})$")),
 )  # fmt: skip
 _AMBIGUOUS = re.compile(r"^\s{0,16}(?P<sign>[#>]) (?P<command>(?P<program>[a-z][\w.+/-]{0,60})(?: [^\n]{0,600})?)$")
 _PROGRAMS = frozenset(
     {
-        "ls", "echo", "cat", "python", "python3", "pip", "pip3", "uv", "conda", "mamba", "nvidia-smi", "nvcc", "ldconfig", "ldd", "dpkg", "rpm", "apt",
-        "apt-get", "make", "cmake", "gcc", "g++", "docker", "podman", "kubectl", "env", "printenv", "export", "uname", "lsmod", "modprobe", "dmesg",
-        "which", "sudo", "ffmpeg", "find", "cd", "bash", "sh", "source", "systemctl", "journalctl", "wsl", "where", "update-alternatives", "nvidia-ctk",
+        "ls", "echo", "cat", "python", "python3", "pip", "pip3", "uv", "conda", "mamba", "nvidia-smi", "nvcc", "ldconfig",
+        "ldd", "dpkg", "rpm", "apt",
+        "apt-get", "make", "cmake", "gcc", "g++", "docker", "podman", "kubectl", "env", "printenv", "export", "uname",
+        "lsmod", "modprobe", "dmesg",
+        "which", "sudo", "ffmpeg", "find", "cd", "bash", "sh", "source", "systemctl", "journalctl", "wsl", "where",
+        "update-alternatives", "nvidia-ctk",
     }
 )  # fmt: skip
 
@@ -76,4 +80,4 @@ def read_commands(text: PlainText) -> Values | None:
     return {"commands": [{"shell": c.shell, "text": c.text, "line": c.line} for c in found]} if found else None
 
 
-COMMANDS = Reader("commands", ("$", ">", "#", "❯", "➜", "!", "%", "RUN "), read_commands)
+COMMANDS = Reader("commands", ("$", ">", "#", "\u276f", "\u279c", "!", "%", "RUN "), read_commands)

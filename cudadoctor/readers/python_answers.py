@@ -42,22 +42,23 @@ _EXPRESSIONS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 )
 _RAISED = re.compile(r"^(?:Traceback \(most recent call last\)|\w{0,40}(?:Error|Exception)\b)", re.MULTILINE)
 _SPOKEN = re.compile(
-    r"(?P<expression>torch\.cuda\.is_available\(\)|is_available\(\)|torch\.version\.cuda|torch\.__version__)\s{0,4}(?:=|:|->|is|returns|returned)\s{0,4}(?P<value>True|False|None|['\"]?\d[\w.+]{1,40}['\"]?)"
+    r"(?P<expression>torch\.cuda\.is_available\(\)|is_available\(\)|torch\.version\.cuda"
+    r"|torch\.__version__)\s{0,4}(?:=|:|->|is|returns|returned)\s{0,4}(?P<value>True|False|None"
+    r"|['\"]?\d[\w.+]{1,40}['\"]?)"
 )
 
 
 def read_answers(text: PlainText) -> Values | None:
-    """Expressions typed at a prompt or in `python -c`, each with its value; several answers are taken in the order of the questions."""
+    """Expressions typed at a prompt or in `python -c`, each with its value, in the order of the questions."""
     values: Values = {}
     typed = commands(text)
     for position, command in enumerate(typed):
         asked = _asked(command.text)
         if asked:
-            _take(values, asked, "\n".join(answer(text, typed, position)), text)
+            _take(values, asked, "\n".join(answer(text, typed, position)))
     for spoken in _SPOKEN.finditer(text.body):
-        _take(
-            values, _asked(spoken["expression"].replace("is_available()", "torch.cuda.is_available()", 1)), spoken["value"], text
-        )
+        expression = "torch.cuda.is_available()" if "is_available" in spoken["expression"] else spoken["expression"]
+        _take(values, _asked(expression), spoken["value"])
     return values or None
 
 
@@ -67,7 +68,7 @@ def _asked(command: str) -> list[tuple[str, re.Pattern[str]]]:
     return [(name, shape) for _, name, shape in sorted(places, key=lambda place: place[0])]
 
 
-def _take(values: Values, asked: list[tuple[str, re.Pattern[str]]], said: str, text: PlainText) -> None:
+def _take(values: Values, asked: list[tuple[str, re.Pattern[str]]], said: str) -> None:
     raised = _RAISED.search(said)
     if raised and not re.match(r"\s{0,4}\S{1,60}(?: \S{1,60}){0,4}\n", said[: raised.start() + 1]):
         said = said[: raised.start()]

@@ -13,8 +13,10 @@ Values = dict[str, Any]
 
 _ABSENT = frozenset(
     {
-        "", "n/a", "[n/a]", "na", "err!", "could not collect", "[unknown error]", "[not supported]", "not supported", "no cuda", "none",
-        "unknown", "[insufficient permissions]", "[gpu is lost]", "not installed", "not installed (na)", "module not found", "not available",
+        "", "n/a", "[n/a]", "na", "err!", "could not collect", "[unknown error]", "[not supported]", "not supported",
+        "no cuda", "none",
+        "unknown", "[insufficient permissions]", "[gpu is lost]", "not installed", "not installed (na)", "module not found",
+        "not available",
         "requested functionality has been deprecated", "[gpu requires reset]", "unknown error", "null", "not found", "[unknown]",
     }
 )  # fmt: skip
@@ -35,7 +37,7 @@ class Reader:
     def looks_like(self, text: PlainText) -> bool:
         """Could the text hold this format? Cheap, and never wrongly False."""
         body = text.body
-        for mark in self.marks:  # a loop, as a generator costs more than most of these searches
+        for mark in self.marks:  # noqa: SIM110  # a generator would cost more than most of these searches
             if mark in body:
                 return True
         return False

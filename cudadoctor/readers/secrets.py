@@ -13,7 +13,8 @@ _TOKEN = re.compile(
     r"|eyJ[A-Za-z0-9_-]{10,500}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,500})"
 )
 _ASSIGNED = re.compile(
-    r"(?P<name>\b\w{0,60}(?:password|passwd|secret|token|api_?key|apikey|access_key|credential)\w{0,40}[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
+    r"(?P<name>\b\w{0,60}(?:password|passwd|secret|token|api_?key|apikey|access_key"
+    r"|credential)\w{0,40}[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
     r"(?P<value>[^\s\"',;]{4,300})",
     re.IGNORECASE,
 )

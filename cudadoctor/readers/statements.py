@@ -11,7 +11,8 @@ from cudadoctor.readers.text import PlainText
 
 # All patterns see lower-case lines.
 _DRIVER = re.compile(
-    r"\b(?:nvidia[ -])?drivers?(?: version| release)?[ :=(]{1,3}(?:v|is |version:? |nvidia )?(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
+    r"\b(?:nvidia[ -])?drivers?(?: version| release)?[ :=(]{1,3}(?:v|is |version:? |nvidia )?"
+    r"(?P<driver>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
     r"|\bnvidia (?:\w{1,8} )?driver (?P<named>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
     r"|(?:nvidia-driver-|nvidia-linux-\w{3,10}-)(?P<package>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
 )
@@ -22,44 +23,104 @@ _CUDA = re.compile(
 _DRIVER_BEFORE = re.compile(r"driver[^\n]{0,40}\Z")
 _NOT_TOOLKIT = re.compile(r"(?:driver|supports?|capability|up to|image|nvidia/|\bruntime|headers say)[^\n]{0,24}\Z")
 _FRAMEWORKS = (
-    "tensorflow-gpu", "tensorflow", "jaxlib", "jax", "cupy", "onnxruntime-gpu", "onnxruntime", "flash-attn", "flash_attn", "xformers", "triton", "vllm",
+    "tensorflow-gpu", "tensorflow", "jaxlib", "jax", "cupy", "onnxruntime-gpu", "onnxruntime", "flash-attn", "flash_attn",
+    "xformers", "triton", "vllm",
     "bitsandbytes", "paddlepaddle-gpu", "ctranslate2", "torchvision", "torchaudio", "deepspeed", "numba", "cudf", "transformers",
 )  # fmt: skip
 _FRAMEWORK = re.compile(
-    r"\b(?P<name>cupy-cuda\d{2,3}x?|" + "|".join(_FRAMEWORKS) + r")(?: version)?(?: ?[:=]{1,2} ?| v?)(?P<version>\d{1,4}\.\d{1,3}[\w.+]{0,30})"
+    r"\b(?P<name>cupy-cuda\d{2,3}x?|"
+    + "|".join(_FRAMEWORKS)
+    + r")(?: version)?(?: ?[:=]{1,2} ?| v?)(?P<version>\d{1,4}\.\d{1,3}[\w.+]{0,30})"
 )
 _OS = re.compile(
-    r"\b(?P<os>ubuntu(?: (?:server|desktop))? \d{2}\.\d{2}(?:\.\d)?(?: lts)?|debian(?: gnu/linux)? \d{1,2}|fedora(?: linux)?(?: \d{2})?"
-    r"|centos(?: linux)?(?: (?:release )?\d(?:\.\d{1,4}){0,2})?|rocky linux \d(?:\.\d{1,2})?|(?:rhel|red hat enterprise linux) ?\d(?:\.\d{1,2})?"
+    r"\b(?P<os>ubuntu(?: (?:server|desktop))? \d{2}\.\d{2}(?:\.\d)?(?: lts)?|debian"
+    r"(?: gnu/linux)? \d{1,2}|fedora(?: linux)?(?: \d{2})?"
+    r"|centos(?: linux)?(?: (?:release )?\d(?:\.\d{1,4}){0,2})?|rocky linux \d(?:\.\d{1,2})?|(?:rhel"
+    r"|red hat enterprise linux) ?\d(?:\.\d{1,2})?"
     r"|arch linux|opensuse \w{3,12}|linux mint \d{2}|pop!_os \d{2}\.\d{2}|amazon linux \d{1,4}|windows (?:10|11|server \d{4})"
     r"|macos(?: [a-z]{4,10})? ?\d{0,2}(?:\.\d{1,2}){0,2}|mac os x)\b"
 )
-_OS_WORDS = ("ubuntu", "debian", "fedora", "centos", "rocky", "rhel", "red hat", "arch linux", "opensuse", "mint", "pop!", "amazon", "windows", "mac")
+_OS_WORDS = (
+    "ubuntu",
+    "debian",
+    "fedora",
+    "centos",
+    "rocky",
+    "rhel",
+    "red hat",
+    "arch linux",
+    "opensuse",
+    "mint",
+    "pop!",
+    "amazon",
+    "windows",
+    "mac",
+)
 
 # key, words of which the line has one, pattern; the first match gives the value.
 _SUBJECTS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
-    ("torch_version", ("torch",), re.compile(r"\b(?:py)?torch(?: version)?(?: ?[:=]{1,2} ?| v?)['\"]?(\d{1,2}\.\d{1,2}(?:\.\d{1,3})?[\w.+]{0,40})")),
+    (
+        "torch_version",
+        ("torch",),
+        re.compile(
+            r"\b(?:py)?torch(?: version)?(?: ?[:=]{1,2} ?| v?)['\"]?(\d{1,2}\.\d{1,2}"
+            r"(?:\.\d{1,3})?[\w.+]{0,40})"
+        ),
+    ),
     ("cudnn", ("cudnn",), re.compile(r"\bcudnn(?:[ _-]?version)?[ :=]{1,3}v?(\d{1,2}(?:\.\d{1,2}){0,3})(?![\w-])")),
     ("python", ("python",), re.compile(r"\bpython(?: version)?[ :=]{1,3}([23]\.\d{1,2}(?:\.\d{1,2})?)(?!\w)")),
     ("gcc", ("gcc", "g++"), re.compile(r"\bg(?:cc|\+\+) \([^)\n]{1,80}\) (\d{1,2}(?:\.\d{1,2}){1,2})")),
     ("gcc", ("gnu",), re.compile(r"compiler (?:identification )?is gnu (\d{1,2}(?:\.\d{1,2}){1,2})")),
-    ("gcc", ("gcc", "g++"), re.compile(r"(?<![\w(])(?:gcc|g\+\+)(?: version)?[ :=]{1,3}(?:\([^)\n]{1,60}\) )?(\d{1,2}(?:\.\d{1,2}){0,2})(?![\w)])")),
-    ("glibc", ("libc", "ldd ("), re.compile(r"(?:\bglibc|gnu c library|ldd \([^)\n]{1,60}\))[ :=-]{0,3}(?:\([^)\n]{1,60}\) )?(2\.\d{1,2})(?!\w)")),
+    (
+        "gcc",
+        ("gcc", "g++"),
+        re.compile(
+            r"(?<![\w(])(?:gcc|g\+\+)(?: version)?[ :=]{1,3}(?:\([^)\n]{1,60}\) )?(\d{1,2}(?:\.\d{1,2}){0,2})"
+            r"(?![\w)])"
+        ),
+    ),
+    (
+        "glibc",
+        ("libc", "ldd ("),
+        re.compile(
+            r"(?:\bglibc|gnu c library|ldd \([^)\n]{1,60}\))[ :=-]{0,3}(?:\([^)\n]{1,60}\) )?(2\.\d{1,2})"
+            r"(?!\w)"
+        ),
+    ),
     ("cmake", ("cmake",), re.compile(r"\bcmake(?: version)?[ :=-]{1,2}(\d\.\d{1,2}(?:\.\d{1,3})?)(?!\w)")),
-    ("nvcc_by_cmake", ("compiler identification",), re.compile(r"cuda compiler identification is nvidia (\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)")),
+    (
+        "nvcc_by_cmake",
+        ("compiler identification",),
+        re.compile(r"cuda compiler identification is nvidia (\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)"),
+    ),
     ("compute_capability", ("capability", "cc "), re.compile(r"(?:compute capability|\bcc)[ :=]{1,3}(\d{1,2}\.\d)(?![\d.])")),
-    ("msvc", ("msvc", "visual c++", "compiler version"), re.compile(r"(?:msvc v\.|visual c\+\+ |compiler version |(?:identification is )?msvc )(\d{2,4}(?:\.\d{1,6}){0,3})")),
+    (
+        "msvc",
+        ("msvc", "visual c++", "compiler version"),
+        re.compile(
+            r"(?:msvc v\.|visual c\+\+ |compiler version |(?:identification is )?msvc )(\d{2,4}"
+            r"(?:\.\d{1,6}){0,3})"
+        ),
+    ),
     ("msvc", ("msvc",), re.compile(r"msvc[\\/](14\.\d{1,2}(?:\.\d{1,6})?)")),
     ("architecture", ("aarch64", "arm64", "x86_64", "amd64"), re.compile(r"\b(aarch64|arm64|x86_64|amd64)\b")),
-    ("l4t", ("l4t", "jetpack", "(release)"), re.compile(r"\b(l4t r?\d{2}\.\d{1,2}(?:\.\d{1,2})?|jetpack \d(?:\.\d{1,2}){0,2}|r\d{2} \(release\), revision: [\d.]{1,6})")),
-)  # fmt: skip
+    (
+        "l4t",
+        ("l4t", "jetpack", "(release)"),
+        re.compile(
+            r"\b(l4t r?\d{2}\.\d{1,2}(?:\.\d{1,2})?|jetpack \d(?:\.\d{1,2}){0,2}"
+            r"|r\d{2} \(release\), revision: [\d.]{1,6})"
+        ),
+    ),
+)
 _PADDLE = re.compile(
     r"gpu compute capability: (?P<cc>\d{1,2}\.\d), driver api version: (?P<driver>\d{1,2}\.\d{1,2}), "
     r"runtime api version: (?P<runtime>\d{1,2}\.\d{1,2})"
 )
 # These keep their case: paths.
 _CMAKE_FOUND = re.compile(
-    r"Found CUDA(?:Toolkit)?: (?P<root>[^\s(;]{1,200})[^\n]{0,60}?\(found (?:suitable )?(?:exact )?version \"(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\""
+    r"Found CUDA(?:Toolkit)?: (?P<root>[^\s(;]{1,200})[^\n]{0,60}?\(found (?:suitable )?"
+    r"(?:exact )?version \"(?P<version>\d{1,2}\.\d{1,2}(?:\.\d{1,4})?)\""
 )
 _NVCC_PATH = re.compile(
     r"(?<![\w.~$-])(?P<path>(?:/|~/|\$[A-Z_]{1,30}/|[A-Za-z]:\\)?(?:[\w.+~-]{1,60}[/\\]){1,12}bin[/\\]{1,2}nvcc)(?![\w-])"

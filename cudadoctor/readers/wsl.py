@@ -16,7 +16,8 @@ _LABELS = (
 )
 _WINDOWS = re.compile(r"Microsoft Windows \[[^\]\d\n]{1,20}(?P<build>10\.0\.\d{5}(?:\.\d{1,6})?)\]")
 _DISTRO = re.compile(
-    r"^[ ]{0,16}(?P<default>\*)?[ ]{0,8}(?P<name>[A-Za-z][\w.-]{1,40})[ ]{2,40}(?P<state>[A-Z]\w{2,20})[ ]{2,40}(?P<version>[12])[ ]{0,8}$",
+    r"^[ ]{0,16}(?P<default>\*)?[ ]{0,8}(?P<name>[A-Za-z][\w.-]{1,40})[ ]{2,40}"
+    r"(?P<state>[A-Z]\w{2,20})[ ]{2,40}(?P<version>[12])[ ]{0,8}$",
     re.MULTILINE,
 )
 _KERNEL2 = re.compile(r"(?P<kernel>\d{1,2}\.\d{1,3}\.\d{1,4}(?:\.\d{1,3})?-microsoft-standard(?:-WSL2)?\+?)")

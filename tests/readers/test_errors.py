@@ -1,4 +1,4 @@
-"""Error texts: recognised as printed, wrapped, quoted and mangled; told apart from their neighbours; with their lines and values."""
+"""Error texts: recognised as printed, wrapped, quoted and mangled; told apart from their neighbours; with line and values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,16 @@ ONE_OF_EACH = [
     ("nvcc fatal   : Unsupported gpu architecture 'compute_'", "cmake-arch-invalid", {}),
     ("nvcc fatal   : Unsupported gpu architecture 'compute_native'", "cmake-arch-invalid", {"value": "native"}),
     ("ptxas fatal   : Value 'sm_121' is not defined for option 'gpu-name'", "ptxas-too-old", {"arch": "sm_121"}),
-    ("#error -- unsupported GNU version! gcc versions later than 12 are not supported!", "host-compiler-too-new", {"limit": "12"}),
-    ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file", "libcudart-missing", {"library": "libcudart.so.11.0"}),
+    (
+        "#error -- unsupported GNU version! gcc versions later than 12 are not supported!",
+        "host-compiler-too-new",
+        {"limit": "12"},
+    ),
+    (
+        "ImportError: libcudart.so.11.0: cannot open shared object file: No such file",
+        "libcudart-missing",
+        {"library": "libcudart.so.11.0"},
+    ),
     ("OSError: libcudnn.so.8: cannot open shared object file", "libcudnn-missing", {"library": "libcudnn.so.8"}),
     ("libcublas.so.12: cannot open shared object file", "cuda-lib-missing", {"library": "libcublas.so.12"}),
     ("/usr/bin/ld: cannot find -lcudart: No such file or directory", "toolkit-libs-missing-at-link", {"library": "-lcudart"}),
@@ -31,16 +39,24 @@ ONE_OF_EACH = [
     ("Python.h:44:10: fatal error: crypt.h: No such file or directory", "system-header-missing", {"header": "crypt.h"}),
     ("ext.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "extension-abi-mismatch", {"symbol": "_ZN3c104cuda9SetDeviceEi"}),
     (
-        "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
         "container-no-gpu-driver",
         {"driver": ""},
     ),
-    ("unsatisfied condition: cuda>=12.8, please update your driver", "container-require-unsatisfied", {"condition": "cuda>=12.8"}),
+    (
+        "unsatisfied condition: cuda>=12.8, please update your driver",
+        "container-require-unsatisfied",
+        {"condition": "cuda>=12.8"},
+    ),
     ("Failed to initialize NVML: Driver/library version mismatch", "nvml-version-mismatch", {}),
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service", "secure-boot-blocking", {"module": "nvidia"}),
     ("NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=x, Ch 8", "xid", {"bus_id": "PCI:0000:01:00", "xid": "31"}),
     ("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", "xid-bus-error", {"bus_id": "PCI:0000:01:00"}),
-    ("ERROR: No matching distribution found for torch==2.1.0+cu121", "pip-no-matching-version", {"requirement": "torch==2.1.0+cu121"}),
+    (
+        "ERROR: No matching distribution found for torch==2.1.0+cu121",
+        "pip-no-matching-version",
+        {"requirement": "torch==2.1.0+cu121"},
+    ),
     ("[WinError 126] The specified module could not be found", "windows-dll-load-failed", {}),
 ]
 

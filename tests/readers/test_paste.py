@@ -1,0 +1,184 @@
+"""A pasted text becomes a partial snapshot: facts with source and line, disagreement kept, our own report read back exactly."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from cudadoctor.model.codec import to_json
+from cudadoctor.model.fact import NOT_ASKED, Known, known, maybe
+from cudadoctor.model.report import Report, Tool, Verdict
+from cudadoctor.model.snapshot import Host, Platform, Snapshot, TorchBuild
+from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
+from cudadoctor.report.packed import pack
+
+SMI = """$ nvidia-smi
+| NVIDIA-SMI 550.144.03             Driver Version: 550.144.03     CUDA Version: 12.4     |
+|   0  NVIDIA GeForce RTX 4090        Off |   00000000:01:00.0 Off |                  Off |
+|  0%   38C    P8             15W /  450W |      15MiB /  24564MiB |      0%      Default |
+|                                         |                        |                  N/A |
+"""
+
+
+def snapshot(text: str) -> Snapshot:
+    return read_paste(text).snapshot
+
+
+def test_facts_carry_source_and_line() -> None:
+    release = snapshot(SMI).driver.driver_release
+    assert isinstance(release, Known)
+    assert (str(release.value), release.source, release.line) == ("550.144.03", "nvidia_smi", 2)
+
+
+def test_sources_that_disagree_are_kept() -> None:
+    text = SMI + "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n"
+    release = snapshot(text).driver.driver_release
+    assert isinstance(release, Known)
+    assert str(release.value) == "550.144.03"
+    assert [(other.source, other.value) for other in release.others] == [("proc_driver_version", "535.183.01")]
+
+
+def test_mixed_paste_fills_all_parts() -> None:
+    text = (
+        "Ubuntu 22.04.4 LTS, gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0\n"
+        + SMI
+        + "$ nvcc --version\nCuda compilation tools, release 12.6, V12.6.85\n"
+        + "$ echo $LD_LIBRARY_PATH\n/usr/local/cuda/lib64\n"
+        + '$ python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"\n2.5.1+cu124 12.4 True\n'
+        + ">>> torch.cuda.get_arch_list()\n['sm_50', 'sm_60', 'sm_70', 'sm_75', 'sm_80', 'sm_86', 'sm_90']\n"
+    )
+    found = snapshot(text)
+    torch = known(found.python.torch)
+    assert known(found.host.platform) is Platform.LINUX
+    assert maybe(known(found.gpus)[0].memory_total_bytes) == 24564 * 2**20
+    assert [known(kit.toolkit_version).release for kit in known(found.toolkits)] == ["12.6"]
+    assert known(found.environment) == {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
+    assert (known(torch.torch_version), known(torch.torch_cuda_version).release, known(torch.is_available)) == (
+        "2.5.1+cu124",
+        "12.4",
+        True,
+    )
+    assert str(known(torch.arch_list)[-1]) == "sm_90"
+    assert str(known(known(found.host_compilers)[0].compiler_version)) == "11.4.0"
+
+
+def test_nothing_is_invented_from_an_empty_text() -> None:
+    found = snapshot("hello\n")
+    assert found.gpus is NOT_ASKED
+    assert found.python.torch is NOT_ASKED
+    assert found.errors == ()
+
+
+def test_shortened_name_gives_way_to_the_full_one() -> None:
+    table = SMI.replace("NVIDIA GeForce RTX 4090        ", "NVIDIA GeForce ...             ")
+    found = snapshot(table + "$ nvidia-smi -L\nGPU 0: NVIDIA GeForce RTX 4090 (UUID: GPU-00000000-0000-4000-8000-000000000001)\n")
+    assert maybe(known(found.gpus)[0].name) == "NVIDIA GeForce RTX 4090"
+
+
+@pytest.mark.parametrize(
+    ("text", "build"),
+    [
+        (">>> torch.__version__, torch.version.cuda\n('2.9.1', None)\n", TorchBuild.CPU),
+        ("$ conda list\npytorch   1.9.0   py3.8_cpu_0   pytorch\n", TorchBuild.CPU),
+        ("$ conda list\npytorch   1.10.1   py3.6_cuda10.2_cudnn7.6.5_0   pytorch\n", TorchBuild.CUDA),
+        ("PyTorch version: 2.9.1+rocm6.4\nCUDA used to build PyTorch: N/A\nROCM used to build PyTorch: 6.4.0\n", TorchBuild.ROCM),
+        ("AssertionError: Torch not compiled with CUDA enabled\n", TorchBuild.CPU),
+    ],
+)
+def test_build_of_torch(text: str, build: TorchBuild) -> None:
+    assert known(known(snapshot(text).python.torch).build) is build
+
+
+def test_cuda_home_names_the_toolkit_that_builds_take() -> None:
+    text = "$ export CUDA_HOME=/usr/local/cuda-11.0\n$ nvcc --version\nCuda compilation tools, release 12.6, V12.6.85\n"
+    chosen = [kit.root for kit in known(snapshot(text).toolkits) if kit.chosen_for_builds]
+    assert chosen == ["/usr/local/cuda-11.0"]
+
+
+def test_wsl_wins_over_linux() -> None:
+    text = SMI + "Linux host 5.15.153.1-microsoft-standard-WSL2 #1 SMP x86_64 GNU/Linux\n"
+    assert known(snapshot(text).host.platform) is Platform.WSL
+
+
+def test_commands_are_readings_with_lines() -> None:
+    found = {
+        reading.kind: reading.values for reading in snapshot("(venv) PS C:\\x> pip install torch\n>>> import torch\n").readings
+    }
+    assert [(c["shell"], c["text"], c["line"]) for c in found["commands"]["commands"]] == [
+        ("powershell", "pip install torch", 1),
+        ("python", "import torch", 2),
+    ]
+
+
+def test_secrets_reach_no_part_of_the_snapshot() -> None:
+    text = (
+        "HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz
+$ export CUDA_API_TOKEN=verysecret123
+"
+        "error: https://me:pa55word@host/x CUDA out of memory
+"
+    )
+    written = to_json(snapshot(text)).decode()
+    assert not any(secret in written for secret in ("hf_abcdef", "verysecret123", "pa55word"))
+
+
+def report() -> Report:
+    host = Host(platform=Known(Platform.LINUX, "os.uname"))
+    return Report(
+        tool=Tool(version="1.0"),
+        created="2026-11-30T00:00:00Z",
+        node="n7",
+        verdict=Verdict.HEALTHY,
+        summary="fine",
+        snapshot=Snapshot(host=host),
+    )
+
+
+def test_own_json_report_is_read_back() -> None:
+    paste = read_paste(to_json(report()))
+    assert (paste.snapshot, paste.proofs, paste.node) == (report().snapshot, (), "n7")
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_own_markdown_report_is_read_back_however_wrapped(columns: int) -> None:
+    block = "Some words\n" + pack(report())
+    wrapped = "\n".join(line[i : i + columns] for line in block.split("\n") for i in range(0, len(line), columns))
+    assert read_paste(wrapped).snapshot == report().snapshot
+
+
+def test_damaged_report_is_refused() -> None:
+    text = json.dumps({"schema": "cudadoctor.report/1", "verdict": "nothing"})
+    with pytest.raises(PasteError, match="damaged"):
+        read_paste(text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-8"])
+def test_encodings_of_windows_are_read(encoding: str) -> None:
+    assert str(known(read_paste(SMI.encode(encoding)).snapshot.driver.driver_release)) == "550.144.03"
+
+
+@pytest.mark.parametrize("data", [bytes(range(7)) * 4000, b"\xff\xfa" * 5000], ids=["control bytes", "no UTF-8"])
+def test_binary_is_refused(data: bytes) -> None:
+    with pytest.raises(PasteError, match="binary"):
+        read_paste(data)
+
+
+def test_size_is_limited() -> None:
+    with pytest.raises(PasteError, match="larger than 4 MiB"):
+        read_paste("x" * (MAX_PASTE_BYTES + 1))
+
+
+def test_variables_that_rules_look_at_are_kept() -> None:
+    names = ("CUDA_VISIBLE_DEVICES", "TORCH_CUDA_ARCH_LIST", "NVIDIA_DRIVER_CAPABILITIES", "LD_LIBRARY_PATH")
+    found = known(snapshot("".join(f"{name}=1\n" for name in names)).environment)
+    assert set(found) == set(names)
+
+
+def test_memory_stays_small_on_a_large_text() -> None:
+    tracemalloc.start()
+    read_paste("CUDA error: out of memory at line 1234567890\n" * 20000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 2**20

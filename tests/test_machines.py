@@ -13,6 +13,7 @@ import pytest
 
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.codec import from_json
+from cudadoctor.model.fact import Known
 from cudadoctor.model.report import Report
 from tests.fakes.machines import Machine, build_machine
 
@@ -142,7 +143,7 @@ def test_x2_torch_that_dies_at_import(tmp_path: Path) -> None:
     assert checked.roots == ["torch-import-fails"]
     assert "SIGSEGV" in checked.findings["torch-import-fails"]["what"]
     assert checked.outcomes("driver-jit") == {"passed"}
-    assert checked.typed.snapshot.toolkits != ()
+    assert isinstance(checked.typed.snapshot.toolkits, Known)
 
 
 def test_hidden_devices_are_named_and_the_gpu_is_proven_all_the_same(tmp_path: Path) -> None:

@@ -23,11 +23,28 @@ FIX_COLUMN = 7
 
 
 def findings_part(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:
-    """Every finding, roots with what they explain; an empty line after each that has a fix or evidence."""
+    """Every finding, roots with what they explain, an empty line after each; the notes of a machine in one line."""
     elsewhere = host_is_elsewhere(report)
+    in_short = detail < Detail.EVIDENCE and not report.snapshot.readings
+    notes = []
     for branch in outline(report.findings):
+        if in_short and branch.finding.severity is Severity.NOTE and not branch.consequences:
+            notes.append(branch.finding)
+            continue
         yield from _branch(branch, ink, detail, elsewhere)
         yield Text("")
+    if notes:
+        yield from _notes(notes, ink)
+
+
+def _notes(notes: list[Finding], ink: Ink) -> Iterator[RenderableType]:
+    """The notes of a machine by name only; of a pasted text they are the answer, and shown whole."""
+    count = "1 note" if len(notes) == 1 else f"{len(notes)} notes"
+    names = ", ".join(f"{note.code} {note.name}" for note in notes)
+    yield ink.labelled(
+        ink.mark(OF_SEVERITY[Severity.NOTE]).plain, ink.prose(f"{count}, nothing to fix (-v explains): {names}"), gap=1
+    )
+    yield Text("")
 
 
 def _branch(branch: Branch, ink: Ink, detail: Detail, elsewhere: bool) -> Iterator[RenderableType]:

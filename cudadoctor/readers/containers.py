@@ -15,6 +15,7 @@ _CONDITION = re.compile(
     r"|[\w.<>=,]{1,60})(?:\s{1,4}\(cuda=(?P<have>\d{1,3}\.\d{1,3})\))?"
 )
 _LIBRARY = re.compile(r"load library failed: (?P<library>lib[\w.+-]{2,60})")
+_DEVICE = re.compile(r"device error: (?P<device>[^\s:]{1,80}): unknown device")
 _MODE = re.compile(r"Auto-detected mode as '(\w{2,12})'")
 _REQUIRE = re.compile(r"--require=(?P<require>.{4,2000}?)(?= --(?:pid|ldconfig|device|compute|utility)| /|\\\\)")
 _ERRORS = (
@@ -71,6 +72,8 @@ def _details(joined: str) -> Values:
         values |= {"required_cuda": condition["cuda"], "driver_cuda": condition["have"], "condition": condition["condition"]}
     if library := _LIBRARY.search(joined):
         values["library"] = library["library"]
+    if device := _DEVICE.search(joined):
+        values["device"] = device["device"]
     if mode := _MODE.search(joined):
         values["mode"] = mode[1]
     if require := _REQUIRE.search(joined):

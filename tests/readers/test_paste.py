@@ -46,7 +46,8 @@ def test_mixed_paste_fills_all_parts() -> None:
         + SMI
         + "$ nvcc --version\nCuda compilation tools, release 12.6, V12.6.85\n"
         + "$ echo $LD_LIBRARY_PATH\n/usr/local/cuda/lib64\n"
-        + '$ python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"\n2.5.1+cu124 12.4 True\n'
+        + '$ python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"\n'
+        + "2.5.1+cu124 12.4 True\n"
         + ">>> torch.cuda.get_arch_list()\n['sm_50', 'sm_60', 'sm_70', 'sm_75', 'sm_80', 'sm_86', 'sm_90']\n"
     )
     found = snapshot(text)
@@ -114,11 +115,8 @@ def test_commands_are_readings_with_lines() -> None:
 
 def test_secrets_reach_no_part_of_the_snapshot() -> None:
     text = (
-        "HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz
-$ export CUDA_API_TOKEN=verysecret123
-"
-        "error: https://me:pa55word@host/x CUDA out of memory
-"
+        "HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz\n$ export CUDA_API_TOKEN=verysecret123\n"
+        "error: https://me:pa55word@host/x CUDA out of memory\n"
     )
     written = to_json(snapshot(text)).decode()
     assert not any(secret in written for secret in ("hf_abcdef", "verysecret123", "pa55word"))

@@ -6,6 +6,7 @@ Nothing that is scanned is loaded or run. Files are read one after the other and
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -20,7 +21,17 @@ from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.elf import read_header, read_sections
 from cudadoctor.binary.elf_code import registered_modules
 from cudadoctor.binary.formats import FileKind, open_binary
-from cudadoctor.binary.inputs import InputKind, Interpreter, ScanInput, folder_files, locate, may_be_binary, process
+from cudadoctor.binary.inputs import (
+    InputError,
+    InputKind,
+    Interpreter,
+    ScanInput,
+    find_package,
+    folder_files,
+    locate,
+    may_be_binary,
+    process,
+)
 from cudadoctor.binary.libraries import describe_libraries
 from cudadoctor.binary.live import LiveReport, import_live
 from cudadoctor.binary.report import SCHEMA, FileReport, ScanReport, file_report, module_report, unreadable_report
@@ -29,7 +40,7 @@ from cudadoctor.binary.source import BinaryError, FileSource, MeteredSource
 from cudadoctor.binary.zip_member import wheel_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cudadoctor.binary.cache import ScanCache
     from cudadoctor.binary.device_code import Module
@@ -107,6 +118,42 @@ def scan(options: ScanOptions) -> Iterator[FileReport]:
     for item in _inputs(options):
         yield from _scan_input(item, options)
     options.cache.save()
+
+
+@dataclass(frozen=True, slots=True)
+class PackageScan:
+    """The files of an installed package that carry GPU code or need CUDA libraries; `complete` is False where time ran out."""
+
+    name: str
+    files: tuple[FileReport, ...]
+    complete: bool
+
+
+def scan_packages(names: Iterable[str], folders: Sequence[str], options: ScanOptions, deadline: float) -> Iterator[PackageScan]:
+    """The packages of these names that are installed in `folders` (site-packages), for `check`; absent ones are left out.
+
+    No interpreter is asked. Stops at `deadline` (time.monotonic()); a package that was not looked at is reported incomplete.
+    """
+    for name in names:
+        try:
+            files = find_package(name, folders)
+        except InputError as error:
+            yield PackageScan(name, (unreadable_report(name, name, str(error)),), complete=False)
+            continue
+        if files is not None:
+            yield _scan_package(ScanInput(InputKind.PACKAGE, name, files=files), options, deadline)
+    options.cache.save()
+
+
+def _scan_package(item: ScanInput, options: ScanOptions, deadline: float) -> PackageScan:
+    reports: list[FileReport] = []
+    for path in item.files:
+        if time.monotonic() >= deadline:
+            return PackageScan(item.name, tuple(reports), complete=False)
+        report = _scan_file(path, item, options)
+        if report is not None and _is_of_interest(report):
+            reports.append(report)
+    return PackageScan(item.name, tuple(reports), complete=True)
 
 
 def torch_targets(lib_folder: str) -> tuple[SmTarget, ...] | None:

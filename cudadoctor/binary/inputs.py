@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cudadoctor.process import ProgramNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cudadoctor.system import System
 
@@ -139,6 +139,18 @@ def may_be_binary(name: str) -> bool:
 
 def _package_files(name: str, interpreter: Interpreter) -> tuple[str, ...]:
     folders = interpreter.folders()
+    found = find_package(name, folders)
+    if found is None:
+        looked = ", ".join(folders) or "no folder"
+        raise InputError(f"no file, and no package of {interpreter.executable}, is named {name} (looked in {looked})")
+    return found
+
+
+def find_package(name: str, folders: Sequence[str]) -> tuple[str, ...] | None:
+    """The files of an installed package that may be binaries, by its RECORD or else its folder; None where there is none.
+
+    Raises InputError where its RECORD cannot be read.
+    """
     for folder in folders:
         record = _record_of(name, folder)
         if record is not None:
@@ -147,8 +159,7 @@ def _package_files(name: str, interpreter: Interpreter) -> tuple[str, ...]:
         module = Path(folder, name.replace("-", "_"))
         if module.is_dir():
             return tuple(folder_files(str(module)))
-    looked = ", ".join(folders) or "no folder"
-    raise InputError(f"no file, and no package of {interpreter.executable}, is named {name} (looked in {looked})")
+    return None
 
 
 def _record_of(name: str, folder: str) -> Path | None:

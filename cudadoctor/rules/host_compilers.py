@@ -19,6 +19,7 @@ from cudadoctor.rules.toolkit_questions import (
     build_toolkit,
     chosen,
     compiles_here,
+    looked_for_toolkits,
     nvccs_compiler,
     title,
     variable_evidence,
@@ -27,6 +28,8 @@ from cudadoctor.rules.toolkit_questions import (
 
 CLASHING = ("cospi", "sinpi", "rsqrt", "tanpi", "acospi", "asinpi", "atanpi")
 """Beginnings of the functions that glibc 2.41 and 2.42 added and CUDA declares itself (matrices/host_compiler.toml)."""
+TOOLSET_TO_COMPILER = {14: 19}
+"""Major of the MSVC toolset (in its path) to that of its compiler (Microsoft, predefined macros: _MSC_VER)."""
 COMPILER_VARIABLES = ("NVCC_CCBIN", "CUDAHOSTCXX")
 
 
@@ -42,8 +45,8 @@ def _fit(case: Case, compiler: HostCompiler, nvcc: CudaVersion) -> HostFit:
 
 
 def msc_ver(release: DottedVersion) -> int:
-    """`_MSC_VER` of a compiler version: 1944 for 19.44.35207."""
-    return release.major * 100 + release.minor
+    """`_MSC_VER` of a compiler version (1944 for 19.44.35207) or of a toolset's (1944 for 14.44.35207)."""
+    return (TOOLSET_TO_COMPILER.get(release.major, release.major)) * 100 + release.minor
 
 
 def _compiler_evidence(compiler: HostCompiler | None) -> tuple[Evidence, ...]:
@@ -169,6 +172,8 @@ def host_compiler_missing(case: Case) -> Iterable[Problem]:
     texts = seen(case, "host-compiler-missing")
     if not texts:
         chosen(case)
+        if not looked_for_toolkits(case.snapshot):
+            raise NotApplicableError("a text does not list all compilers")
         if any(one.chosen_by for one in known(case.snapshot.host_compilers)) or compiles_here(case):
             return
     yield Problem(
@@ -247,9 +252,9 @@ def msvc_too_new(case: Case) -> Iterable[Problem]:
     """
     errors = case.errors("msvc-version-unsupported")
     if errors:
-        if _seen_msvc(case) is HostFit.TOO_OLD:
-            return
         wanted = next((one.values["wanted"] for one in errors if "wanted" in one.values), None)
+        if wanted is None and _seen_msvc(case) is HostFit.TOO_OLD:
+            return
         yield Problem(
             subject="host compiler",
             what="The MSVC toolset is newer than this nvcc accepts"

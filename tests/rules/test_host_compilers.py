@@ -151,3 +151,4 @@ def test_cmake_message_after_a_refused_compiler_is_no_finding(matrices: Matrices
 def test_msc_ver_of_a_compiler_version() -> None:
     assert msc_ver(DottedVersion.parse("19.44.35207")) == 1944
     assert msc_ver(DottedVersion.parse("19.9")) == 1909
+    assert msc_ver(DottedVersion.parse("14.40.33807")) == 1940

@@ -15,6 +15,9 @@ from cudadoctor.matrices.gpu_names import Segment, holds_in_order, holds_run, is
 from cudadoctor.matrices.source import Document, MatrixError, Note, Order, Provenance, Row, Schema, Verified
 from cudadoctor.model.versions import ComputeCapability, VersionError
 
+MAX_ANSWERS = 256
+"""Names that are remembered; a fleet has few, a hostile text could bring any number."""
+
 
 class Peaks(Struct, frozen=True):
     """Nominal dense peak rates at boost clock with fp32 accumulation, in TFLOPS; None where not known."""
@@ -200,7 +203,17 @@ class GpuMatrix(Struct, frozen=True, dict=True):
 
     def compute_capabilities_of(self, name: str) -> tuple[ComputeCapability, ...]:
         """All compute capabilities that a product name leaves, in order."""
-        return tuple(sorted({model.compute_capability for model in self.by_name(name)}))
+        answers = self._answers
+        if name not in answers:
+            if len(answers) >= MAX_ANSWERS:
+                answers.clear()
+            answers[name] = tuple(sorted({model.compute_capability for model in self.by_name(name)}))
+        return answers[name]
+
+    @cached_property
+    def _answers(self) -> dict[str, tuple[ComputeCapability, ...]]:
+        """Names asked for already: each rule asks again for the GPUs of one machine, and a name costs a walk of the catalogue."""
+        return {}
 
     def by_pci_id(self, device: str) -> GpuModel | None:
         """The product of a PCI device id (`0x2684`, `2684` or `10de:2684`); None where it is not in the list."""

@@ -332,8 +332,8 @@ def container_driver_libs_not_on_path(case: Case) -> Iterable[Problem]:
     if driver_works(case.snapshot):
         return
     listed = case.errors("shown-mounted-driver-libraries")
-    errors = case.errors(*NO_DRIVER_IN_REACH, "nvml-init-failed")
-    if listed and errors:
+    errors = case.errors(*NO_DRIVER_IN_REACH, "nvml-init-failed") if listed else ()
+    if errors:
         folder = next((each for each in MOUNT_FOLDERS if each in listed[0].text), MOUNT_FOLDERS[0])
         if folder in variables(case).get("LD_LIBRARY_PATH", ""):
             return

@@ -30,24 +30,8 @@ UVM = "/dev/nvidia-uvm"
 CONTROL = "/dev/nvidiactl"
 NOT_PERMITTED = "operation not permitted"
 """EPERM, which a device control group gives; file permissions give EACCES, "permission denied"."""
-FABRIC_PRODUCTS = (
-    "a100-sxm",
-    "a100 sxm",
-    "a800-sxm",
-    "h100 80gb hbm3",
-    "h100-sxm",
-    "h100 sxm",
-    "h200",
-    "h20",
-    "h800",
-    "b200",
-    "b300",
-    "gb200",
-    "gb300",
-    "v100-sxm3",
-    "b100",
-)
-"""Parts of product names that are sold on NVSwitch boards (HGX, DGX, NVL72)."""
+FABRIC_CHIPS = ("v100", "a100", "a800", "h100", "h800", "h200", "h20", "b100", "b200", "b300")
+"""Products that are also sold on NVSwitch boards (HGX, DGX, NVL72); the cards for PCIe slots say so in their names."""
 
 
 def _linux_only(case: Case) -> None:
@@ -314,7 +298,7 @@ def fabric_manager_not_running(case: Case) -> Iterable[Problem]:
 def _may_have_fabric(case: Case) -> bool:
     """Can this be an NVSwitch machine: no GPU is known, or one that is sold on such boards?"""
     names = [gpu_name(gpu).lower() for gpu in gpus(case.snapshot)]
-    return not names or any(part in name for name in names for part in FABRIC_PRODUCTS)
+    return not names or any("pcie" not in name and any(chip in name for chip in FABRIC_CHIPS) for name in names)
 
 
 def _driver_release(case: Case) -> DottedVersion | None:

@@ -42,11 +42,14 @@ class Case:
 
     def errors(self, *kinds: str) -> tuple[ErrorSeen, ...]:
         """The errors seen of any of these kinds, in the order of the kinds named."""
-        return tuple(error for kind in kinds for error in self._errors.get(kind, ()))
+        seen = self._errors
+        if seen.keys().isdisjoint(kinds):
+            return ()
+        return tuple(error for kind in kinds for error in seen.get(kind, ()))
 
     def saw(self, *kinds: str) -> bool:
         """Was an error of any of these kinds seen?"""
-        return bool(self.errors(*kinds))
+        return not self._errors.keys().isdisjoint(kinds)
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,8 @@ def _notes(notes: list[Finding], ink: Ink) -> Iterator[RenderableType]:
     """The notes of a machine by name only; of a pasted text they are the answer, and shown whole."""
     count = "1 note" if len(notes) == 1 else f"{len(notes)} notes"
     names = ", ".join(f"{note.code} {note.name}" for note in notes)
-    yield ink.labelled(
-        ink.mark(OF_SEVERITY[Severity.NOTE]).plain, ink.prose(f"{count}, nothing to fix (-v explains): {names}"), gap=1
-    )
+    words = ink.prose(f"{count}, nothing to fix (-v explains): {names}")
+    yield ink.labelled(ink.mark(OF_SEVERITY[Severity.NOTE]).plain, words, indent=0, gap=1)
     yield Text("")
 
 

@@ -75,9 +75,9 @@ class FactBook:
         if parsed is not None and text is not None:
             self.say(slot, parsed, text)
 
-    def gpu(self, index: int, **facts: object) -> None:
-        """Record facts of one GPU; None is no value."""
-        if index not in self.gpus and len(self.gpus) >= MAX_GPUS:
+    def gpu(self, index: int | None, **facts: object) -> None:
+        """Record facts of one GPU; None is no value, and a GPU without a readable number is none."""
+        if index is None or (index not in self.gpus and len(self.gpus) >= MAX_GPUS):
             return
         gpu = self.gpus.setdefault(index, {})
         for name, value in facts.items():

@@ -17,12 +17,13 @@ _DRIVER = re.compile(
     r"|(?:nvidia-driver-|nvidia-linux-\w{3,10}-)(?P<package>\d{3}(?:\.\d{1,4}){0,2})(?![\w.]?\d)"
 )
 _CUDA = re.compile(
-    r"\bcuda(?P<what>[ _-]{0,2}(?:toolkit|compilation tools|runtime|\(pytorch\)|version|api|driver)?(?: version)?)(?: is| used| detected)?"
-    r"[ :=_-]{1,4}v?(?P<cuda>\d{1,2}\.\d{1,2}(?:\.\d{1,3})?)(?!\w|\.\d)"
+    r"\bcuda(?P<what>[ _-]{0,2}(?:toolkit|compilation tools|runtime|\(pytorch\)|version|api|driver)?(?: version)?)"
+    r"(?: is| used| detected)?[ :=_-]{1,4}v?(?P<cuda>\d{1,2}\.\d{1,2}(?:\.\d{1,3})?)(?!\w|\.\d)"
 )
 _DRIVER_BEFORE = re.compile(r"driver[^\n]{0,40}\Z")
 _NOT_TOOLKIT = re.compile(
-    r"(?:driver|supports?|capability|up to|image|nvidia/|\bruntime|headers say|requires?|needs?|at least|supported on)[^\n]{0,24}\Z"
+    r"(?:driver|supports?|capability|up to|image|nvidia/|\bruntime|headers say|requires?|needs?|at least"
+    r"|supported on)[^\n]{0,24}\Z"
 )
 _FRAMEWORKS = (
     "tensorflow-gpu", "tensorflow", "jaxlib", "jax", "cupy", "onnxruntime-gpu", "onnxruntime", "flash-attn", "flash_attn",

@@ -65,6 +65,13 @@ def test_mixed_paste_fills_all_parts() -> None:
     assert str(known(known(found.host_compilers)[0].compiler_version)) == "11.4.0"
 
 
+def test_gpu_without_a_readable_number_is_none() -> None:
+    found = snapshot(
+        "NVRM version:   575.57.08\nDevice Index:   first\nModel:          NVIDIA Tesla T4\nDevice Index:   1\nModel: Tesla T4\n"
+    )
+    assert [gpu.index for gpu in known(found.gpus)] == [1]
+
+
 def test_nothing_is_invented_from_an_empty_text() -> None:
     found = snapshot("hello\n")
     assert found.gpus is NOT_ASKED

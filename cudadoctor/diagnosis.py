@@ -34,6 +34,8 @@ class Selection:
 
     def rules(self, rules: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
         """The rules that remain; raises SelectionError for an entry that names none."""
+        if not self.select and not self.ignore:
+            return tuple(rules)
         for entry in (*self.select, *self.ignore):
             if not any(_names(entry, rule) for rule in rules):
                 raise SelectionError(f"no rule is called {entry!r}; `cudadoctor rules` lists them")
@@ -79,7 +81,7 @@ def diagnose(
     unknown = tuple(
         UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)
         for result in results.outcomes
-        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASH)
+        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASH) and not result.was_not_asked
     )
     verdict = _verdict(results, proofs, snapshot)
     report = Report(
@@ -98,13 +100,16 @@ def diagnose(
 
 
 def _verdict(results: Results, proofs: Sequence[Proof], snapshot: Snapshot) -> Verdict:
+    """Problems where there is an error; undetermined where an essential answer is missing, or a text says nothing to judge by."""
     if any(finding.severity is Severity.ERROR for finding in results.findings):
         return Verdict.PROBLEMS
-    essential_unknown = any(
-        result.rule.essential and result.outcome in (Outcome.UNKNOWN, Outcome.CRASH) for result in results.outcomes
-    )
+    undecided = [
+        result for result in results.outcomes if result.rule.essential and result.outcome in (Outcome.UNKNOWN, Outcome.CRASH)
+    ]
+    if any(not result.was_not_asked for result in undecided) or (undecided and not results.findings):
+        return Verdict.UNDETERMINED
     unproven = any(proof.outcome is ProofOutcome.UNKNOWN for proof in proofs)
-    return Verdict.UNDETERMINED if essential_unknown or unproven or _something_hung(snapshot) else Verdict.HEALTHY
+    return Verdict.UNDETERMINED if unproven or _something_hung(snapshot) else Verdict.HEALTHY
 
 
 def _something_hung(snapshot: Snapshot) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from cudadoctor.matrices import Matrices
-from cudadoctor.model.fact import Fact, Known, MissingReason, UnknownFactError, describe_missing
+from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, UnknownFactError, describe_missing
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ErrorSeen, Snapshot
@@ -110,14 +110,24 @@ class Outcome(Enum):
     CRASH = "crash"
 
 
-@dataclass(frozen=True)
-class RuleResult:
-    """One rule's outcome; `because` says why where it is unknown, not applicable or a crash."""
+class RuleResult(Struct, frozen=True):
+    """One rule's outcome; a missing fact or words say why where it is unknown, not applicable or a crash."""
 
     rule: Rule
     outcome: Outcome
     problems: tuple[Problem, ...] = ()
-    because: str = ""
+    missing: Missing | None = None
+    words: str = ""
+
+    @property
+    def because(self) -> str:
+        """Why the rule did not judge; empty where it did."""
+        return describe_missing(self.missing) if self.missing is not None else self.words
+
+    @property
+    def was_not_asked(self) -> bool:
+        """True where nothing looked for the fact: a pasted text that does not mention it."""
+        return self.missing is not None and self.missing.reason is MissingReason.NOT_ASKED
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ class Results:
 def run_rule(rule: Rule, case: Case) -> RuleResult:
     """The outcome of one rule on one case; never raises. What it found before it met an unknown fact counts."""
     if rule.needs_gpu and case.has_no_gpu:
-        return RuleResult(rule, Outcome.NOT_APPLICABLE, because="no NVIDIA GPU")
+        return RuleResult(rule, Outcome.NOT_APPLICABLE, words="no NVIDIA GPU")
     problems: list[Problem] = []
     try:
         problems.extend(rule.check(case))
@@ -143,11 +153,11 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
         if not problems:
             not_applicable = unknown.missing.reason is MissingReason.NOT_APPLICABLE
             outcome = Outcome.NOT_APPLICABLE if not_applicable else Outcome.UNKNOWN
-            return RuleResult(rule, outcome, because=describe_missing(unknown.missing))
+            return RuleResult(rule, outcome, missing=unknown.missing)
     except NotApplicableError as reason:
-        return RuleResult(rule, Outcome.NOT_APPLICABLE, because=str(reason))
+        return RuleResult(rule, Outcome.NOT_APPLICABLE, words=str(reason))
     except Exception as bug:  # noqa: BLE001  # a crash in one rule must not take the report with it; it is reported as a crash
-        return RuleResult(rule, Outcome.CRASH, because=f"{type(bug).__name__}: {bug}")
+        return RuleResult(rule, Outcome.CRASH, words=f"{type(bug).__name__}: {bug}")
     return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, tuple(problems))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.snapshot import LibraryCopy, LibraryOrigin
+from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, LibraryOrigin
 from cudadoctor.rules import driver_fixes, fixes
 from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
@@ -596,7 +596,7 @@ def driver_capabilities_missing(case: Case) -> Iterable[Problem]:
     Sources: NVIDIA Container Toolkit documentation, NVIDIA_DRIVER_CAPABILITIES.
     """
     missing = case.errors("driver-lib-missing")
-    if missing and container_shown(case):
+    if container_shown(case) and (missing or case.saw(*NO_LIBCUDA)):
         yield from _capability_of_texts(case)
         return
     if driver_works(case.snapshot) or missing:
@@ -612,11 +612,10 @@ def driver_capabilities_missing(case: Case) -> Iterable[Problem]:
 def _capability_of_texts(case: Case) -> Iterable[Problem]:
     value = _capabilities_text(case)
     given = _capabilities(value) if value is not None else DEFAULT_CAPABILITIES
-    for error in case.errors("driver-lib-missing"):
+    for error in case.errors("driver-lib-missing", *NO_LIBCUDA):
         if "nvidia-container-cli" in error.text:
             continue
-        named = f"{error.values.get('library', '')} {error.text}".lower()
-        needed = next((capability for part, capability in NEEDED_CAPABILITY if part in named), None)
+        needed = _needed_capability(error)
         if needed is None or needed in given or "all" in given:
             continue
         if needed == "utility" and value is None:
@@ -624,6 +623,14 @@ def _capability_of_texts(case: Case) -> Iterable[Problem]:
         shown = variable_evidence(CAPABILITIES, value) if value is not None else ()
         yield _lacks_capability(needed, value, (*as_evidence((error,)), *shown))
         return
+
+
+def _needed_capability(error: ErrorSeen) -> str | None:
+    """The capability that would mount what this error misses."""
+    if error.kind in NO_LIBCUDA:
+        return "compute"
+    named = f"{error.values.get('library', '')} {error.text}".lower()
+    return next((capability for part, capability in NEEDED_CAPABILITY if part in named), None)
 
 
 def _capabilities(value: str) -> frozenset[str]:
@@ -757,6 +764,94 @@ def kubernetes_gpu_not_offered(case: Case) -> Iterable[Problem]:
         )
 
 
+def driver_libs_in_image(case: Case) -> Iterable[Problem]:
+    """The image holds copies of the driver's libraries, so the container runtime cannot mount the host's.
+
+    What it checks: the runtime's "file creation failed ... file exists".
+
+    Why it matters: an image that was built (or committed) with a driver inside has libcuda or libnvidia-ml files of another
+    release; the container does not start, or CUDA fails with a version mismatch.
+
+    How to fix: remove the driver's libraries from the image; never install a driver in one.
+
+    When it is wrong: never seen; the runtime names the file.
+
+    Sources: libnvidia-container; NVIDIA, CUDA on WSL user guide.
+    """
+    texts = seen(case, "driver-libs-in-image")
+    if texts:
+        yield Problem(
+            subject="image",
+            what="The image holds copies of the driver's libraries, where the container runtime wants to mount the host's.",
+            why="A driver belongs to the host only; an image that was committed with its libraries does not start.",
+            evidence=texts,
+            remedies=(
+                Remedy(
+                    Fix(
+                        title="Remove the driver's libraries in the image's Dockerfile",
+                        commands=("RUN rm -f /usr/lib/x86_64-linux-gnu/libcuda.so* /usr/lib/x86_64-linux-gnu/libnvidia-*.so*",),
+                        where=Where.CONTAINER,
+                        needs_root=True,
+                    )
+                ),
+            ),
+        )
+
+
+def container_cgroup_v2_unsupported(case: Case) -> Iterable[Problem]:
+    """The NVIDIA Container Toolkit is too old for this host's control groups (version 2).
+
+    What it checks: the runtime's "cgroup subsystem devices not found".
+
+    Why it matters: distributions of 2021 and later mount control groups of version 2 only; the toolkit knows them from
+    libnvidia-container 1.8 on.
+
+    How to fix: update the toolkit; or boot with systemd.unified_cgroup_hierarchy=0.
+
+    When it is wrong: never seen.
+
+    Sources: libnvidia-container, release notes of 1.8.0.
+    """
+    texts = seen(case, "container-cgroup-v2-unsupported")
+    if texts:
+        yield Problem(
+            subject="container engine",
+            what="The installed NVIDIA Container Toolkit does not know control groups of version 2, which this host uses.",
+            why="libnvidia-container knows them from 1.8 on.",
+            evidence=texts,
+            remedies=driver_fixes.install_container_toolkit(case),
+        )
+
+
+def docker_too_old(case: Case) -> Iterable[Problem]:
+    """This Docker does not know the option --gpus, which came with 19.03.
+
+    What it checks: Docker's "unknown flag: --gpus".
+
+    Why it matters: without it the GPU is given by the nvidia runtime only.
+
+    How to fix: update Docker; or use --runtime=nvidia.
+
+    When it is wrong: podman and other engines that are called docker use --device nvidia.com/gpu=all.
+
+    Sources: Docker release notes, 19.03.
+    """
+    texts = seen(case, "docker-too-old")
+    if texts:
+        yield Problem(
+            subject="container engine",
+            what="This Docker does not know --gpus; the option came with Docker 19.03.",
+            why="Without it the GPU is given by the nvidia runtime, or by CDI device names.",
+            evidence=texts,
+            remedies=(
+                driver_fixes.as_root(
+                    "Update Docker", "sudo apt-get install --only-upgrade docker-ce docker.io", verify=("docker --version",)
+                ),
+                Remedy(Fix(title="Or use the nvidia runtime", commands=("docker run --runtime=nvidia IMAGE",), where=Where.HOST)),
+            ),
+        )
+
+
 def shm_too_small(case: Case) -> Iterable[Problem]:
     """The container's shared memory (/dev/shm) is too small for the program.
 
@@ -871,6 +966,8 @@ RULES = (
             "wsl-adapter-failed",
             "nvml-unknown-cgroup",
             "docker-snap",
+            "driver-libs-in-image",
+            "container-cgroup-v2-unsupported",
         ),
     ),
     Rule(
@@ -902,4 +999,13 @@ RULES = (
         "A rootless engine may not set the control group",
         container_rootless_cgroups,
     ),
+    Rule("CD616", "driver-libs-in-image", Severity.ERROR, "The image holds the driver's libraries", driver_libs_in_image),
+    Rule(
+        "CD617",
+        "container-cgroup-v2-unsupported",
+        Severity.ERROR,
+        "The container toolkit is too old for cgroup v2",
+        container_cgroup_v2_unsupported,
+    ),
+    Rule("CD618", "docker-too-old", Severity.ERROR, "Docker does not know --gpus", docker_too_old),
 )

@@ -388,7 +388,7 @@ def proprietary_module_gpu_unsupported(case: Case) -> Iterable[Problem]:
 
 def _silent_blackwell(case: Case) -> bool:
     """Does nvidia-smi find no device where a text names a GPU that needs the open module, and nothing says it is loaded?"""
-    if not case.saw("smi-no-devices") or case.saw("xid-bus-error", "gpu-init-failed", "gsp-failure", "gsp-firmware-missing"):
+    if not case.saw("smi-no-devices") or case.saw("xid-bus-error", "gsp-failure", "gsp-firmware-missing"):
         return False
     module = maybe(case.snapshot.driver.kernel_module)
     if module is not None and module.flavour is ModuleFlavour.OPEN:

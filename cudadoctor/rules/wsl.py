@@ -236,11 +236,13 @@ def wsl_windows_build_unsupported(case: Case) -> Iterable[Problem]:
         return
     failures = case.errors(*CUDA_FAILURES)
     blocked = case.errors("gpu-access-blocked-by-os", "wsl-adapter-failed")
+    hook = tuple(error for error in case.errors("container-cli-failed") if "driver error" in error.text.lower())
+    failures = (*failures, *hook)
     if not failures and not cuda_fails(case):
         known(case.snapshot.driver.cu_init)
         return
     shown = _windows_build(case)
-    if shown is None and not (blocked or case.saw("smi-cannot-communicate")):
+    if shown is None and not (blocked or hook or case.saw("smi-cannot-communicate")):
         return
     build, proof = shown if shown is not None else (0, ())
     supported = FIRST_BUILD <= build < FIRST_PREVIEW or build >= FIRST_WINDOWS_11

@@ -88,6 +88,7 @@ COMPAT_803 = inside(with_driver(broken(healthy(), 803, "CUDA_ERROR_SYSTEM_DRIVER
 UNKNOWN_NVML = inside(with_driver(broken(healthy(), 999), nvml=known(ApiStatus(code=999, message="Unknown Error"), "NVML")))
 WITH_DOCKER = with_container(healthy(), docker_snap=known(False), nvidia_toolkit=ABSENT)
 ON_PATH = with_environment(text_only(NO_PLATFORM, MOUNTED), LD_LIBRARY_PATH="/usr/local/nvidia/lib64")
+UTILITY_ONLY = text_only(NO_LIBCUDA, said("shown-container"), said("shown-driver-capabilities", value="utility"))
 LIFTED = Driver(driver_release=known(DriverRelease.parse("460.80")), driver_cuda_version=known(CudaVersion.of(11, 3)))
 
 TABLE: Table = {
@@ -159,6 +160,7 @@ TABLE: Table = {
         ("encoder with video", lacks("libnvidia-encode.so.1", "video,utility,compute"), PASS),
         ("decoder by default", lacks("libnvcuvid.so.1"), FAIL),
         ("NVML by default", lacks("libnvidia-ml.so.1"), PASS),
+        ("libcuda without compute", UTILITY_ONLY, FAIL),
         ("on a host", text_only(said("driver-lib-missing", library="libnvidia-encode.so.1")), PASS),
     ),
     "container-visible-devices-none": (
@@ -182,6 +184,18 @@ TABLE: Table = {
     ),
     "kubernetes-gpu-not-offered": (
         ("the scheduler says so", text_only(said("kubernetes-no-gpu-resource", "Insufficient nvidia.com/gpu")), FAIL),
+        ("all well", healthy(), PASS),
+    ),
+    "driver-libs-in-image": (
+        ("the hook says so", text_only(said("driver-libs-in-image", "libnvidia-ml.so.1: file exists")), FAIL),
+        ("all well", healthy(), PASS),
+    ),
+    "container-cgroup-v2-unsupported": (
+        ("the hook says so", text_only(said("container-cgroup-v2-unsupported")), FAIL),
+        ("all well", healthy(), PASS),
+    ),
+    "docker-too-old": (
+        ("docker says so", text_only(said("docker-too-old", "unknown flag: --gpus")), FAIL),
         ("all well", healthy(), PASS),
     ),
     "container-rootless-cgroups": (

@@ -21,6 +21,7 @@ from cudadoctor.rules.questions import (
     gpus_with_capability,
     in_container,
     platform,
+    torch_release,
     wheel_platform,
 )
 
@@ -58,6 +59,18 @@ def install_other_torch(case: Case) -> tuple[Remedy, ...]:
     if target is None or not target.capabilities:
         return ()
     return tuple(_install_wheel(case, wheel) for wheel in islice(fitting_wheels(target, case.matrices), 1))
+
+
+def install_cuda_torch(case: Case) -> tuple[Remedy, ...]:
+    """Installing the CUDA build of the torch release that is here, else of the newest release that fits; GPUs restrict where known."""
+    target = recommendation_target(case)
+    build = maybe(case.snapshot.python.torch)
+    if target is None:
+        return ()
+    release = torch_release(build) if build is not None else None
+    wheels = list(fitting_wheels(target, case.matrices))
+    same = [wheel for wheel in wheels if release is not None and wheel.release.version == release]
+    return tuple(_install_wheel(case, wheel) for wheel in (same or wheels)[:1])
 
 
 def _install_wheel(case: Case, wheel: TorchWheel) -> Remedy:

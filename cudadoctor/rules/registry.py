@@ -1,6 +1,7 @@
 """All rules, in the order of their codes. A rule is added by a line in its module's RULES."""
 
 from cudadoctor.rules import (
+    architectures,
     building,
     containers,
     cudnn,
@@ -8,11 +9,14 @@ from cudadoctor.rules import (
     driver_access,
     environment,
     frameworks,
+    gpu_state,
     host_compilers,
     kernel_module,
     kernels,
     libraries,
+    packages,
     platforms,
+    program,
     requirements,
     toolkit,
     toolkit_fit,
@@ -34,6 +38,10 @@ RULES: tuple[Rule, ...] = (
     *libraries.RULES,
     *cudnn.RULES,
     *frameworks.RULES,
+    *architectures.RULES,
+    *packages.RULES,
+    *gpu_state.RULES,
+    *program.RULES,
     *containers.RULES,
     *wsl.RULES,
     *environment.RULES,

@@ -19,14 +19,22 @@ from cudadoctor.cli_options import (
     FormatOption,
     GpuOption,
     IgnoreOption,
+    LibrariesOption,
     ListFormat,
+    ListFormatOption,
+    LiveOption,
     MatrixChoice,
     NodeOption,
     OutputOption,
+    PidOption,
     PythonOption,
     QuietOption,
     ReportFormat,
     RequireOption,
+    ScanDetail,
+    ScanDetailOption,
+    ScanGpuOption,
+    ScanPaths,
     SelectOption,
     TimeoutOption,
     VerboseOption,
@@ -179,6 +187,37 @@ def triage(
         Selection(tuple(select or ()), tuple(ignore or ())),
     )
     raise typer.Exit(command.run_dump(options) if jsonl else command.run(options))
+
+
+@app.command(rich_help_panel=ASK)
+def scan(
+    paths: ScanPaths = None,
+    pid: PidOption = None,
+    gpu: ScanGpuOption = None,
+    driver: DriverOption = None,
+    by: ScanDetailOption = ScanDetail.FILE,
+    libraries: LibrariesOption = False,
+    live: LiveOption = False,
+    python: PythonOption = None,
+    format: ListFormatOption = ListFormat.TEXT,
+    output: OutputOption = None,
+) -> None:
+    """Show which GPUs a binary, wheel, folder, package or process carries code for, without loading it."""
+    from cudadoctor.commands import scan as command
+    from cudadoctor.commands.output import OutputOptions
+
+    request = command.ScanRequest(
+        tuple(paths or ()),
+        pid,
+        gpu,
+        driver,
+        by is ScanDetail.MODULE,
+        libraries,
+        live,
+        python,
+        OutputOptions(format.value, output),
+    )
+    raise typer.Exit(command.run(request))
 
 
 @app.command(rich_help_panel=ASK)

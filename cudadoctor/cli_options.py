@@ -41,6 +41,13 @@ class ArchStyleName(str, Enum):
     JSON = "json"
 
 
+class ScanDetail(str, Enum):
+    """How finely `scan` reports."""
+
+    FILE = "file"
+    MODULE = "module"
+
+
 class MatrixChoice(str, Enum):
     """The matrices that `matrix` shows."""
 
@@ -88,3 +95,16 @@ GpuOption = Annotated[
     list[str] | None, _option("--gpu", "A GPU: part of its name, or a compute capability (repeatable).", "NAME|CC")
 ]
 DriverOption = Annotated[str | None, _option("--driver", "A driver release or branch, such as 550 or 550.54.15.", "RELEASE")]
+ScanPaths = Annotated[
+    list[str] | None, typer.Argument(metavar="PATH|PACKAGE...", help="Files, folders, wheels, installed packages.")
+]
+PidOption = Annotated[int | None, typer.Option("--pid", metavar="N", min=1, help="Scan what a running process has loaded.")]
+ScanGpuOption = Annotated[str | None, _option("--gpu", "Judge for this GPU; exit code 1 if it certainly cannot run.", "NAME|CC")]
+ScanDetailOption = Annotated[ScanDetail, typer.Option("--by", help="One row a file, or a module.")]
+LibrariesOption = Annotated[
+    bool, typer.Option("--libraries", help="Also say which libraries would be loaded, and what is wrong with them.")
+]
+LiveOption = Annotated[
+    bool, typer.Option("--live", help="Import the package in a child and compare with what was loaded (runs its code).")
+]
+ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print the result.")]

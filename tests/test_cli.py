@@ -213,3 +213,13 @@ def test_triage_reads_standard_input_and_a_dump(tmp_path: Path) -> None:
     results = [json.loads(line) for line in dump.stdout.splitlines()]
     assert [result["id"] for result in results] == ["one", "two"]
     assert b"line 2 skipped" in dump.stderr
+
+
+def test_scan_judges_a_binary_for_a_gpu() -> None:
+    sample = Path(__file__).parent / "binary" / "data"
+    done = run("scan", str(sample), "--format", "json")
+    report = json.loads(done.stdout)
+    assert report["schema"] == "cudadoctor.scan/1"
+    assert any(file["modules"] for file in report["files"])
+    assert run("scan").returncode == ExitCode.USAGE
+    assert run("scan", "no-such-package-anywhere").returncode == ExitCode.USAGE

@@ -25,6 +25,7 @@ class Progress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, float] = {}
+        self._doing = ""
 
     @contextmanager
     def waiting_for(self, what: str) -> Iterator[None]:
@@ -37,12 +38,17 @@ class Progress:
             with self._lock:
                 self._waiting.pop(what, None)
 
+    def now(self, what: str) -> None:
+        """Names what is being worked on, in place of what was named so before."""
+        with self._lock:
+            self._doing = what
+
     def line(self, now: float) -> str:
         """`waiting for nvidia-smi (2 s), torch`: seconds from the first whole second on; empty where nothing is awaited."""
         with self._lock:
-            waits = list(self._waiting.items())
+            waits, doing = list(self._waiting.items()), self._doing
         parts = [f"{what} ({now - since:.0f} s)" if now - since >= 1 else what for what, since in waits]
-        return f"waiting for {', '.join(parts)}" if parts else ""
+        return f"waiting for {', '.join(parts)}" if parts else doing
 
 
 @contextmanager

@@ -305,9 +305,20 @@ def arch_list_unknown(case: Case) -> Iterable[Problem]:
             else f"{TORCH_LIST}={value!r} names no architecture.",
             why=f"torch's extension builder wants entries such as 8.6 or 9.0+PTX, with semicolons between. {ONLY_WHEN_COMPILING}",
             evidence=variable_evidence(case.snapshot, TORCH_LIST),
-            remedies=toolkit_fixes.set_arch_list(case, TORCH_LIST, ArchStyle.TORCH),
+            remedies=_well_formed_list(case, value),
             severity=Severity.WARNING,
         )
+
+
+def _well_formed_list(case: Case, value: str) -> tuple[Remedy, ...]:
+    """The list for the GPUs here; where none is known the same one written as torch wants it; or unsetting it."""
+    unset = toolkit_fixes.unset_variable(case, TORCH_LIST, f"Or unset {TORCH_LIST}: the GPUs that torch sees are then taken")
+    if toolkit_fixes.arch_list(case, ArchStyle.TORCH):
+        return (*toolkit_fixes.set_arch_list(case, TORCH_LIST, ArchStyle.TORCH), *unset)
+    found = [capability_of(f"sm_{part}") or capability_of(part) for part in re.findall(r"\d{1,2}\.\d|\d{2,3}", value)]
+    numbers = ";".join(str(one) for one in dict.fromkeys(found) if one is not None)
+    repaired = toolkit_fixes.set_variable(case, TORCH_LIST, numbers, "Write it as torch reads it") if numbers else ()
+    return (*repaired, *unset)
 
 
 def _is_entry(case: Case, entry: str) -> bool:

@@ -30,7 +30,8 @@ CLASHING = ("cospi", "sinpi", "rsqrt", "tanpi", "acospi", "asinpi", "atanpi")
 """Beginnings of the functions that glibc 2.41 and 2.42 added and CUDA declares itself (matrices/host_compiler.toml)."""
 TOOLSET_TO_COMPILER = {14: 19}
 """Major of the MSVC toolset (in its path) to that of its compiler (Microsoft, predefined macros: _MSC_VER)."""
-COMPILER_VARIABLES = ("NVCC_CCBIN", "CUDAHOSTCXX")
+USERS = {"NVCC_CCBIN": "nvcc", "CUDAHOSTCXX": "CMake"}
+"""Variables that name a host compiler, and who follows them (documentation of nvcc and CMake)."""
 
 
 def _fit(case: Case, compiler: HostCompiler, nvcc: CudaVersion) -> HostFit:
@@ -206,7 +207,7 @@ def host_compiler_path_broken(case: Case) -> Iterable[Problem]:
     """
     compilers = known(case.snapshot.host_compilers)
     values = environment(case.snapshot)
-    for name in COMPILER_VARIABLES:
+    for name in USERS:
         named = next((one for one in compilers if one.chosen_by == name), None)
         if name not in values or named is None or not isinstance(named.compiler_version, Missing):
             continue
@@ -223,7 +224,7 @@ def host_compiler_path_broken(case: Case) -> Iterable[Problem]:
             what=f"{name}={values[name]!r}: there is no such compiler."
             if fact.reason is MissingReason.NOT_FOUND
             else f"{name}={values[name]!r}: it does not run: {fact.detail or fact.reason.value}.",
-            why=f"{'nvcc' if name == 'NVCC_CCBIN' else 'CMake'} takes it before any other compiler, so that nothing compiles. {ONLY_WHEN_COMPILING}",
+            why=f"{USERS[name]} takes it before any other compiler, and then cannot compile CUDA. {ONLY_WHEN_COMPILING}",
             evidence=(
                 *variable_evidence(case.snapshot, name),
                 Evidence(

@@ -14,6 +14,7 @@ from cudadoctor.model.snapshot import EnvironmentKind, Package, Platform, Search
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.fixes import BY_FIX, here, interpreter
 from cudadoctor.rules.questions import environment, platform, torch, torch_cuda_version
+from cudadoctor.rules.toolkit_fixes import where_probed
 
 SUFFIXED_ALWAYS = frozenset({"cudnn", "nccl", "cusparselt", "nvshmem"})
 """Wheels whose name ends in -cuNN in every CUDA major; the others have no suffix from CUDA 13 on (wheel names on the index)."""
@@ -158,7 +159,8 @@ def clear_library_path(case: Case, culprits: Sequence[SearchFolder]) -> tuple[Re
     )
     verify = f"{interpreter(case.snapshot)} -c 'import torch; print(torch.__version__)'"
     fix = Fix(title=title, commands=(command,), where=here(case.snapshot), verify=(verify,))
-    return (Remedy(fix, _without_folders(frozenset(folder.path for folder in culprits), rest)),)
+    effect = _without_folders(frozenset(folder.path for folder in culprits), rest)
+    return (Remedy(fix, where_probed(case, effect)),)
 
 
 def _without_folders(gone: frozenset[str], rest: str) -> Callable[[Snapshot], Snapshot]:

@@ -14,24 +14,29 @@ from cudadoctor.model.snapshot import EnvironmentKind, HostCompiler, Platform, S
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.fixes import BY_FIX, here, package_manager
-from cudadoctor.rules.questions import environment, gpus_with_capability, platform, torch, torch_cuda_version
-from cudadoctor.rules.toolkit_questions import build_toolkit, nvcc_version, nvccs_compiler, with_variable
+from cudadoctor.rules.questions import gpus_with_capability, platform, torch, torch_cuda_version
+from cudadoctor.rules.toolkit_questions import build_toolkit, looked_for_toolkits, nvcc_version, nvccs_compiler, with_variable
 
 CONDA_TOOLS = ("conda", "mamba", "micromamba")
+
+
+def where_probed(case: Case, effect: Callable[[Snapshot], Snapshot]) -> Callable[[Snapshot], Snapshot] | None:
+    """The effect, where a machine was probed; a pasted text has too few facts for a re-check that means something."""
+    return effect if looked_for_toolkits(case.snapshot) else None
 
 
 def set_variable(case: Case, name: str, value: str, title: str, verify: Sequence[str] = ()) -> tuple[Remedy, ...]:
     """Setting an environment variable of the shell that builds."""
     command = f"$env:{name} = '{value}'" if platform(case.snapshot) is Platform.WINDOWS else f"export {name}={shlex.quote(value)}"
     fix = Fix(title=title, commands=(command,), where=here(case.snapshot), verify=tuple(verify))
-    return (Remedy(fix, lambda snapshot: with_variable(snapshot, name, value)),)
+    return (Remedy(fix, where_probed(case, lambda snapshot: with_variable(snapshot, name, value))),)
 
 
 def unset_variable(case: Case, name: str, title: str) -> tuple[Remedy, ...]:
     """Unsetting an environment variable of the shell that builds."""
     command = f"Remove-Item Env:{name}" if platform(case.snapshot) is Platform.WINDOWS else f"unset {name}"
     fix = Fix(title=title, commands=(command,), where=here(case.snapshot))
-    return (Remedy(fix, lambda snapshot: with_variable(snapshot, name, None)),)
+    return (Remedy(fix, where_probed(case, lambda snapshot: with_variable(snapshot, name, None))),)
 
 
 def use_toolkit(case: Case, kit: Toolkit) -> tuple[Remedy, ...]:
@@ -43,7 +48,9 @@ def use_toolkit(case: Case, kit: Toolkit) -> tuple[Remedy, ...]:
         where=here(case.snapshot),
         verify=("nvcc --version",),
     )
-    return (Remedy(fix, lambda snapshot: _chosen_is(with_variable(snapshot, "CUDA_HOME", kit.root), kit.root)),)
+    return (
+        Remedy(fix, where_probed(case, lambda snapshot: _chosen_is(with_variable(snapshot, "CUDA_HOME", kit.root), kit.root))),
+    )
 
 
 def _chosen_is(snapshot: Snapshot, root: str) -> Snapshot:
@@ -79,8 +86,14 @@ def fitting_release(case: Case, allowed: Iterable[CudaVersion]) -> CudaVersion |
 def releases_for_gpus(case: Case, extra: Sequence[ComputeCapability] = ()) -> tuple[CudaVersion, ...]:
     """The toolkit releases that compile for all GPUs here (and these capabilities); all releases where none is known."""
     wanted = {*extra, *(gpu.compute_capability for gpu in gpus_with_capability(case))}
-    rows = case.matrices.toolkits.toolkits
-    return tuple(row.cuda for row in rows if all(capability.sm in row.targets for capability in wanted))
+    toolkits = case.matrices.toolkits
+    lives = [(row.first_cuda, row.last_cuda) for one in wanted if (row := toolkits.target(one)) is not None]
+    if len(lives) < len(wanted):
+        return ()
+    first = max((life[0] for life in lives), default=None)
+    last = min((life[1] for life in lives if life[1] is not None), default=None)
+    releases = (row.cuda for row in toolkits.toolkits)
+    return tuple(one for one in releases if (first is None or one >= first) and (last is None or one <= last))
 
 
 def install_toolkit(case: Case, wanted: CudaVersion | None) -> tuple[Remedy, ...]:
@@ -255,12 +268,6 @@ def _same_major(kit: Toolkit, wanted: CudaVersion) -> bool:
     return version is not None and version.major == wanted.major
 
 
-def library_path_without(snapshot: Snapshot, entries: Sequence[str]) -> str:
-    """LD_LIBRARY_PATH without these entries."""
-    value = environment(snapshot).get("LD_LIBRARY_PATH", "")
-    return ":".join(entry for entry in value.split(":") if entry and entry not in entries)
-
-
 def system_packages(case: Case, title: str, names: dict[str, str]) -> tuple[Remedy, ...]:
     """Installing a package that each package manager calls differently; nothing where the distribution is unknown."""
     manager = package_manager(case.snapshot)
@@ -280,4 +287,4 @@ def drop_compiler_variable(case: Case, name: str) -> tuple[Remedy, ...]:
 
     command = f"Remove-Item Env:{name}" if platform(case.snapshot) is Platform.WINDOWS else f"unset {name}"
     fix = Fix(title=f"Unset {name}: the compiler on PATH is then taken", commands=(command,), where=here(case.snapshot))
-    return (Remedy(fix, effect),)
+    return (Remedy(fix, where_probed(case, effect)),)

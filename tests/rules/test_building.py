@@ -177,3 +177,13 @@ def test_mixed_gpus_get_a_list_for_both(matrices: Matrices) -> None:
     both = structs.replace(base, gpus=known((*gpus.value, gpu("RTX 5090", "12.0", 1))))
     (found,) = findings(judge(both, matrices), "arch-list-stale")
     assert found.fixes[0].commands == ("export TORCH_CUDA_ARCH_LIST='8.9;12.0'",)
+
+
+@pytest.mark.parametrize(
+    ("value", "repaired"), [("sm_89", "8.9"), ("89;120", "'8.9;12.0'"), ("8.6,8.9", "'8.6;8.9'"), ("compute_90", "9.0")]
+)
+def test_malformed_list_is_written_anew_where_no_gpu_is_known(value: str, repaired: str, matrices: Matrices) -> None:
+    snapshot = changed(machine(variables(TORCH_CUDA_ARCH_LIST=value)), unasked("gpus"))
+    (found,) = findings(judge(snapshot, matrices), "arch-list-unknown")
+    assert found.fixes[0].commands == (f"export TORCH_CUDA_ARCH_LIST={repaired}",)
+    assert [fix.rechecked for fix in found.fixes] == [True, True]

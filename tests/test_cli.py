@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -215,9 +216,10 @@ def test_triage_reads_standard_input_and_a_dump(tmp_path: Path) -> None:
     assert b"line 2 skipped" in dump.stderr
 
 
-def test_scan_judges_a_binary_for_a_gpu() -> None:
-    sample = Path(__file__).parent / "binary" / "data"
-    done = run("scan", str(sample), "--format", "json")
+def test_scan_judges_a_binary_for_a_gpu(tmp_path: Path) -> None:
+    with zipfile.ZipFile(Path(__file__).parent / "binary" / "data" / "samples.zip") as samples:
+        samples.extractall(tmp_path)
+    done = run("scan", str(tmp_path), "--format", "json")
     report = json.loads(done.stdout)
     assert report["schema"] == "cudadoctor.scan/1"
     assert any(file["modules"] for file in report["files"])

@@ -49,6 +49,10 @@ def _gpu_without_module(case: Case) -> bool:
     )
 
 
+def _modules(case: Case) -> tuple[str, ...]:
+    return maybe(case.snapshot.driver.loaded_modules) or ()
+
+
 def _module_fails(case: Case) -> bool:
     return not driver_works(case.snapshot) and (case.saw(*MODULE_FAILS) or _gpu_without_module(case))
 
@@ -204,6 +208,7 @@ def nouveau_loaded(case: Case) -> Iterable[Problem]:
         evidence=(
             *texts,
             *(Evidence(fact="driver.pci_devices", value=f"{device.bus_id} bound to nouveau", source="sysfs") for device in bound),
+            *evidence("driver.loaded_modules", case.snapshot.driver.loaded_modules, value=" ".join(_modules(case))),
         ),
         remedies=driver_fixes.drop_nouveau(case),
     )

@@ -80,6 +80,10 @@ _COLON = re.compile(
     r"(?P<version>\d[\w.+-]{1,60})\s{0,8}$",
     re.IGNORECASE,
 )
+_SHOWN = re.compile(
+    r"^[ |]{0,8}Name: (?P<name>[A-Za-z][\w.-]{0,60})[ \r]{0,4}\n[ |]{0,8}Version: (?P<version>\d[\w.+!-]{0,60})", re.MULTILINE
+)
+"""`pip show`: the name and version of each package in two lines."""
 _NOT_A_PACKAGE = frozenset(
     {
         "version",
@@ -106,7 +110,7 @@ _BUILD_CUDA = re.compile(r"cuda(?P<version>\d{1,2}(?:\.\d{1,2})?)")
 
 
 def read_python_packages(text: PlainText) -> Values | None:
-    """`pip list` (also as `name==version`) or `conda list`; the manager is told by the columns."""
+    """`pip list` (also as `name==version`, or `pip show`) or `conda list`; the manager is told by the columns."""
     lines = unmarked(text) if "# packages in environment" not in text.body else text.lines
     is_conda = (
         "conda list" in text.body
@@ -121,6 +125,7 @@ def read_python_packages(text: PlainText) -> Values | None:
     rows = (m for line in lines if (m := _FROZEN.match(line) or _PIP.match(line) or _COLON.match(line)))
     pip = {m["name"]: m["version"] for m in rows if is_list or m.re is not _PIP or "  " in m[0].strip() or "|" in m[0]}
     pip = {name: version for name, version in pip.items() if name.lower() not in _NOT_A_PACKAGE}
+    pip |= {match["name"]: match["version"] for match in _SHOWN.finditer(text.body)}
     return {"manager": "pip", "packages": pip} if pip else None
 
 

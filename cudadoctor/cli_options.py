@@ -62,6 +62,7 @@ class MatrixChoice(str, Enum):
     ERRORS = "errors"
     ENV = "env"
     SONAMES = "sonames"
+    IMAGES = "images"
 
 
 def _option(name: str, help_text: str, metavar: str | None = None, short: str | None = None) -> typer.models.OptionInfo:

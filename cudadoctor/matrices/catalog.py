@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cudadoctor.matrices.env import EnvironmentMatrix
     from cudadoctor.matrices.errors import ErrorMatrix
     from cudadoctor.matrices.gpus import GpuMatrix
+    from cudadoctor.matrices.images import ImageMatrix
     from cudadoctor.matrices.sonames import SonameMatrix
     from cudadoctor.matrices.source import Document
     from cudadoctor.matrices.toolkits import ToolkitMatrix
@@ -107,3 +108,9 @@ class Matrices:
         from cudadoctor.matrices import sonames
 
         return sonames.load(self._document("sonames.toml"))
+
+    @cached_property
+    def images(self) -> ImageMatrix:
+        from cudadoctor.matrices import images
+
+        return images.load(self._document("images.toml"))

@@ -28,6 +28,7 @@ class MatrixName(Enum):
     ERRORS = "errors"
     ENV = "env"
     SONAMES = "sonames"
+    IMAGES = "images"
 
 
 class Line(Struct, frozen=True):

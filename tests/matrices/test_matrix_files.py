@@ -263,6 +263,7 @@ def test_no_file_of_the_folder_is_left_out(matrices: Matrices) -> None:
         "cuda_errors.toml",
         "env_vars.toml",
         "sonames.toml",
+        "images.toml",
     }
     assert files - read_here <= {"error_patterns.toml"}
     assert read_here <= files

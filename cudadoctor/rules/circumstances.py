@@ -68,6 +68,8 @@ TENSORFLOW_REMARK = "gpu will not be used"
 """What TensorFlow prints on every import where it finds no driver."""
 SHOWS_DRIVER = ("smi-cannot-communicate", "cuda-error-999", "nvml-version-mismatch", "nvml-unknown-error", "smi-no-devices")
 """Errors that only a machine with an NVIDIA driver gives."""
+NO_LIBCUDA = ("libcuda-load-failed", "torch-no-nvidia-driver")
+"""Errors of programs that find no libcuda."""
 NO_DRIVER_IN_REACH = (
     "libcuda-load-failed",
     "torch-no-nvidia-driver",

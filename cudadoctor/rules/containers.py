@@ -1,69 +1,28 @@
-"""Rules about containers: was the GPU given to them, and do they find the driver's files (CD6xx)."""
+"""Rules about starting containers: is there a runtime, was the GPU asked for, does the host satisfy the image (CD6xx)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, LibraryOrigin
+from cudadoctor.model.snapshot import LibraryOrigin
 from cudadoctor.rules import driver_fixes, fixes
 from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
+    NO_LIBCUDA,
     as_evidence,
     container_shown,
-    cu_init_evidence,
-    cuda_fails,
     started_with_gpu,
     started_without_gpu,
     variable_evidence,
-    variables,
 )
-from cudadoctor.rules.driver import CUDA_ERROR_UNKNOWN, seen
-from cudadoctor.rules.driver_access import NOT_PERMITTED
+from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_platform, driver_works, in_container, pci_gpus
+from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_works, in_container, pci_gpus
 
-TOOLKIT_GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"
-CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-NO_LIBCUDA = ("libcuda-load-failed", "torch-no-nvidia-driver")
 GIVEN_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-DEFAULT_CAPABILITIES = frozenset({"compute", "utility"})
-"""What the container runtime mounts where the variable is not set (NVIDIA Container Toolkit documentation)."""
-NEEDED_CAPABILITY = (
-    ("encode", "video"),
-    ("nvenc", "video"),
-    ("nvcuvid", "video"),
-    ("opticalflow", "video"),
-    ("nvoptix", "graphics"),
-    ("glx", "graphics"),
-    ("egl", "graphics"),
-    ("glcore", "graphics"),
-    ("vulkan", "graphics"),
-    ("fbc", "video"),
-    ("nvidia-ml", "utility"),
-    ("nvml", "utility"),
-    ("ptxjit", "compute"),
-    ("libcuda", "compute"),
-)
-"""Part of a library's name or message and the capability that mounts it (NVIDIA Container Toolkit documentation)."""
-MOUNT_FOLDERS = (
-    "/usr/local/nvidia/lib64",
-    "/usr/local/nvidia/lib",
-    "/run/opengl-driver/lib",
-    "/opt/nvidia/lib64",
-    "/home/kubernetes/bin/nvidia/lib64",
-)
-"""Where platforms mount the driver's libraries outside the loader's default folders."""
-
-
-def _in_some_container(case: Case) -> None:
-    """Ends the rule where this is no container and no text is about one."""
-    if not container_shown(case):
-        known(case.snapshot.container.kind)
-        raise NotApplicableError("not a container")
 
 
 def container_toolkit_missing(case: Case) -> Iterable[Problem]:
@@ -89,7 +48,7 @@ def container_toolkit_missing(case: Case) -> Iterable[Problem]:
             why="The engine itself knows no GPUs; the toolkit adds the driver's files and device nodes to the container.",
             evidence=texts,
             remedies=driver_fixes.install_container_toolkit(case),
-            references=(TOOLKIT_GUIDE,),
+            references=(driver_fixes.TOOLKIT_GUIDE,),
         )
         return
     container = case.snapshot.container
@@ -314,384 +273,6 @@ def container_require_unsatisfied(case: Case) -> Iterable[Problem]:
     )
 
 
-def container_driver_libs_not_on_path(case: Case) -> Iterable[Problem]:
-    """The driver's libraries are mounted into the container, but in a folder that the loader does not search.
-
-    What it checks: copies of libcuda that belong to the driver where the loader finds none; in a text, such a folder's listing
-    together with an error that says that no driver or platform was found.
-
-    Why it matters: some platforms (Kubernetes engines, old runtimes, NixOS) mount them under /usr/local/nvidia/lib64 or the
-    like. Images made for CUDA have it in LD_LIBRARY_PATH; other images do not.
-
-    How to fix: put the folder on the loader's path.
-
-    When it is wrong: where LD_LIBRARY_PATH holds the folder already, the cause is another.
-
-    Sources: GKE documentation, GPU drivers; NVIDIA CUDA images (LD_LIBRARY_PATH).
-    """
-    if driver_works(case.snapshot):
-        return
-    listed = case.errors("shown-mounted-driver-libraries")
-    errors = case.errors(*NO_DRIVER_IN_REACH, "nvml-init-failed") if listed else ()
-    if errors:
-        folder = next((each for each in MOUNT_FOLDERS if each in listed[0].text), MOUNT_FOLDERS[0])
-        if folder in variables(case).get("LD_LIBRARY_PATH", ""):
-            return
-        yield _not_on_path(case, folder, (*as_evidence(errors), *as_evidence(listed)))
-        return
-    driver = case.snapshot.driver
-    if not in_container(case.snapshot):
-        known(case.snapshot.container.kind)
-        return
-    copies = known(driver.libcuda_copies)
-    unreached = [copy for copy in copies if copy.origin is LibraryOrigin.DRIVER]
-    not_found = isinstance(driver.cu_init, Missing) and driver.cu_init.reason is MissingReason.NOT_FOUND
-    if unreached and not_found and not any(copy.wins for copy in copies):
-        folder = unreached[0].path.rpartition("/")[0]
-        proof = Evidence(fact="driver.libcuda_copies", value=unreached[0].path, source="files")
-        yield _not_on_path(case, folder, (proof,))
-
-
-def _not_on_path(case: Case, folder: str, texts: tuple[Evidence, ...]) -> Problem:
-    return Problem(
-        subject="libcuda.so.1",
-        what=f"The driver's libraries are mounted in {folder}, where the loader does not look.",
-        why="Neither libcuda nor NVML is found, so programs say that there is no GPU or no platform.",
-        evidence=texts,
-        remedies=driver_fixes.put_first_on_library_path(case, folder, Where.CONTAINER),
-    )
-
-
-def cdi_spec_missing(case: Case) -> Iterable[Problem]:
-    """The container engine does not find the CDI specification that describes the GPU.
-
-    What it checks: the engine's "unresolvable CDI devices" and its like.
-
-    Why it matters: with CDI the device name nvidia.com/gpu=... is looked up in YAML or JSON files under /etc/cdi and
-    /var/run/cdi. Without the file, with one that the engine does not read, or with one of an older driver, the name leads
-    nowhere.
-
-    How to fix: generate the specification into /etc/cdi; again after each driver update.
-
-    When it is wrong: rootless engines may read other folders (cdi_spec_dirs in containers.conf).
-
-    Sources: Container Device Interface; NVIDIA Container Toolkit documentation, CDI.
-    """
-    texts = seen(case, "cdi-spec-missing")
-    if texts:
-        yield Problem(
-            subject="container engine",
-            what="The container engine finds no CDI specification for the GPU in the folders that it reads.",
-            why="The name nvidia.com/gpu=... is looked up in the files of /etc/cdi and /var/run/cdi.",
-            evidence=texts,
-            remedies=driver_fixes.generate_cdi_specification(),
-        )
-
-
-def nvml_unknown_cgroup(case: Case) -> Iterable[Problem]:
-    """The container may not use the GPU's device nodes: its device control group does not allow them (any more).
-
-    What it checks: NVML's "Unknown Error" in a container, and device nodes that may not be opened although their file mode
-    allows it.
-
-    Why it matters: the container runtime allows the nodes in the device control group. With no-cgroups = true (meant for
-    rootless engines) it does not; and where systemd manages the groups, a `systemctl daemon-reload` takes the rule away from
-    running containers.
-
-    How to fix: set no-cgroups = false and restart the engine; for the second case start the container anew, and use CDI or
-    Docker's cgroupfs driver to keep it from happening again.
-
-    When it is wrong: on the host itself the same words mean a driver in a bad state.
-
-    Sources: NVIDIA Container Toolkit, troubleshooting: "Failed to initialize NVML: Unknown Error".
-    """
-    if driver_works(case.snapshot):
-        return
-    texts = seen(case, "nvml-unknown-error")
-    driver = case.snapshot.driver
-    status = maybe(driver.nvml)
-    if status is not None and status.code == CUDA_ERROR_UNKNOWN:
-        texts = (*evidence("driver.nvml", driver.nvml, value=f"{status.code} {status.message}"), *texts)
-    denied = [node for node in maybe(driver.device_nodes) or () if NOT_PERMITTED in node.detail.lower()]
-    if not texts and not denied:
-        if status is None:
-            known(driver.nvml)
-        return
-    _in_some_container(case)
-    proof = Evidence(fact="driver.device_nodes", value=f"{denied[0].path}: {denied[0].detail}", source="/dev") if denied else None
-    yield Problem(
-        subject="container",
-        what="The container's device control group does not allow the GPU's device nodes.",
-        why=_why_denied(case),
-        evidence=(*texts, *((proof,) if proof is not None else ()), *seen(case, "shown-no-cgroups", "shown-cgroup-reload")),
-        remedies=_allow_devices(case),
-        confidence=Confidence.CERTAIN if denied or case.saw("shown-no-cgroups") else Confidence.LIKELY,
-        references=(TOOLKIT_GUIDE,),
-    )
-
-
-def _why_denied(case: Case) -> str:
-    if case.saw("shown-no-cgroups"):
-        return "no-cgroups = true (meant for rootless engines) keeps the NVIDIA runtime from allowing them, so NVML cannot open them."
-    return "Either no-cgroups = true keeps the NVIDIA runtime from allowing them, or a systemctl daemon-reload took the rule away while the container ran."
-
-
-def _allow_devices(case: Case) -> tuple[Remedy, ...]:
-    configure = driver_fixes.as_root(
-        "Let the NVIDIA runtime set the device control group",
-        "sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",
-        "sudo systemctl restart docker",
-        verify=("docker run --rm --gpus all ubuntu nvidia-smi",),
-    )
-    if case.saw("shown-no-cgroups"):
-        return (configure,)
-    restart = Remedy(Fix(title="Start the container anew", commands=("docker restart CONTAINER",), where=Where.HOST))
-    pass_nodes = Remedy(
-        Fix(
-            title="To keep a daemon-reload from taking the GPU away, name the nodes as devices (or use CDI)",
-            commands=(
-                "docker run --gpus all --device /dev/nvidiactl --device /dev/nvidia-uvm --device /dev/nvidia-uvm-tools --device /dev/nvidia0 IMAGE",
-            ),
-            where=Where.HOST,
-        )
-    )
-    return (restart, configure, pass_nodes)
-
-
-def container_rootless_cgroups(case: Case) -> Iterable[Problem]:
-    """A rootless container engine may not change the device control group, and the NVIDIA runtime tries to.
-
-    What it checks: the runtime's "bpf_prog_query(BPF_CGROUP_DEVICE) failed" and its like.
-
-    Why it matters: the container does not start.
-
-    How to fix: tell the runtime to leave the control group alone (no-cgroups = true), in the user's configuration; or use CDI.
-
-    When it is wrong: with a root engine the same setting breaks the access to the GPU (nvml-unknown-cgroup).
-
-    Sources: NVIDIA Container Toolkit documentation, rootless mode.
-    """
-    texts = seen(case, "container-rootless-cgroups")
-    if texts:
-        yield Problem(
-            subject="container engine",
-            what="The rootless engine may not change the device control group, which the NVIDIA runtime tries to do.",
-            why="The container does not start. In a rootless engine the files' own permissions decide, no device group is needed.",
-            evidence=texts,
-            remedies=(
-                driver_fixes.as_root(
-                    "Tell the NVIDIA runtime to leave the control group alone (rootless engines only)",
-                    "sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place",
-                    verify=("docker run --rm --gpus all ubuntu nvidia-smi",),
-                ),
-            ),
-        )
-
-
-def _winner(case: Case) -> LibraryCopy | None:
-    return next((copy for copy in maybe(case.snapshot.driver.libcuda_copies) or () if copy.wins), None)
-
-
-def _reports_more_than_it_can(case: Case) -> bool:
-    """Does a Linux driver report a newer CUDA version than its branch has? Then a cuda-compat libcuda answers."""
-    release, reports = maybe(case.snapshot.driver.driver_release), maybe(case.snapshot.driver.driver_cuda_version)
-    if release is None or reports is None or driver_platform(case.snapshot) is not DriverPlatform.LINUX:
-        return False
-    limit = case.matrices.drivers.max_cuda(release)
-    return limit is not None and reports > limit
-
-
-def cuda_compat_in_image(case: Case) -> Iterable[Problem]:
-    """A cuda-compat libcuda of the container image is used in place of the host driver's own, and CUDA fails.
-
-    What it checks: which libcuda the loader picks; a CUDA version reported that the driver's branch does not have; and errors
-    803, 804 and 35 in a container.
-
-    Why it matters: official images bring a compat library for data-centre GPUs with older drivers. On other GPUs it gives error
-    804; where the host's driver is newer than it, error 803, or hides what the driver can do.
-
-    How to fix: take the compat folder out of the loader's way.
-
-    When it is wrong: where CUDA works with it, forward compatibility does its job and the rule does not speak.
-
-    Sources: CUDA Compatibility guide, Forward Compatibility; NVIDIA CUDA images.
-    """
-    if driver_works(case.snapshot):
-        return
-    texts = seen(case, "cuda-compat-in-image")
-    winner = _winner(case)
-    wins = winner is not None and winner.origin is LibraryOrigin.COMPAT
-    failures = case.errors("cuda-error-803", "forward-compat-unsupported", "cuda-error-35", "torch-driver-too-old")
-    mismatch = case.errors("cuda-error-803", "forward-compat-unsupported")
-    if not failures and not cuda_fails(case) and not (texts and _compat_first(case)):
-        if winner is None:
-            known(case.snapshot.driver.libcuda_copies)
-        return
-    sure = bool(texts) or wins or (bool(mismatch) and _reports_more_than_it_can(case))
-    likely = bool(mismatch) and container_shown(case) and not case.saw("nvml-version-mismatch")
-    if not sure and not likely:
-        return
-    path = (
-        winner.path
-        if winner is not None and wins
-        else case.errors("cuda-compat-in-image")[0].values.get("path", "")
-        if texts
-        else ""
-    )
-    yield Problem(
-        subject="libcuda.so.1",
-        what="A cuda-compat libcuda of the image is loaded in place of the host driver's own" + (f": {path}." if path else "."),
-        why="It serves data-centre GPUs with certain older drivers only; with another GPU cuInit fails with error 804, with a newer driver with 803.",
-        evidence=(
-            *texts,
-            *as_evidence(failures),
-            *cu_init_evidence(case),
-            *evidence("driver.driver_release", case.snapshot.driver.driver_release),
-            *evidence("driver.driver_cuda_version", case.snapshot.driver.driver_cuda_version),
-        ),
-        remedies=_without_compat(case),
-        severity=Severity.ERROR if sure else Severity.WARNING,
-        confidence=Confidence.CERTAIN if texts or wins else Confidence.LIKELY,
-    )
-
-
-def _compat_first(case: Case) -> bool:
-    """Does a text list the compat libcuda before one of the system?"""
-    compat, system = case.errors("cuda-compat-in-image"), case.errors("shown-linux-libcuda")
-    return (
-        bool(system)
-        and (compat[0].line or 0) < (system[0].line or 0)
-        and case.saw("framework-no-platform", "torch-no-gpu-visible")
-    )
-
-
-def _without_compat(case: Case) -> tuple[Remedy, ...]:
-    return (
-        *fixes.drop_from_library_path(case, "compat", None),
-        Remedy(
-            Fix(
-                title="Or remove the compat package from the image",
-                commands=("apt-get remove -y 'cuda-compat-*'", "rm -f /etc/ld.so.conf.d/*compat*.conf", "ldconfig"),
-                where=Where.CONTAINER,
-                needs_root=True,
-                verify=("ldconfig -p | grep libcuda.so.1",),
-            )
-        ),
-    )
-
-
-def driver_capabilities_missing(case: Case) -> Iterable[Problem]:
-    """NVIDIA_DRIVER_CAPABILITIES lacks the capability (video, graphics, compute ...) that the program needs.
-
-    What it checks: driver libraries that a program in a container misses, against the capabilities that would mount them; in a
-    running container the variable against the libraries found.
-
-    Why it matters: the container runtime mounts only the libraries of the capabilities named (compute and utility by default).
-    A program that needs another one reports a missing library, or even too old a driver.
-
-    How to fix: start the container with the capability added, or with all.
-
-    When it is wrong: where the variable holds the capability (or all), the host itself lacks the library.
-
-    Sources: NVIDIA Container Toolkit documentation, NVIDIA_DRIVER_CAPABILITIES.
-    """
-    missing = case.errors("driver-lib-missing")
-    if container_shown(case) and (missing or case.saw(*NO_LIBCUDA)):
-        yield from _capability_of_texts(case)
-        return
-    if driver_works(case.snapshot) or missing:
-        return
-    value = known(case.snapshot.environment).get(CAPABILITIES)
-    if value is None or not in_container(case.snapshot):
-        return
-    given = _capabilities(value)
-    if "compute" not in given and "all" not in given and isinstance(case.snapshot.driver.cu_init, Missing):
-        yield _lacks_capability("compute", value, variable_evidence(CAPABILITIES, value))
-
-
-def _capability_of_texts(case: Case) -> Iterable[Problem]:
-    value = _capabilities_text(case)
-    given = _capabilities(value) if value is not None else DEFAULT_CAPABILITIES
-    for error in case.errors("driver-lib-missing", *NO_LIBCUDA):
-        if "nvidia-container-cli" in error.text:
-            continue
-        needed = _needed_capability(error)
-        if needed is None or needed in given or "all" in given:
-            continue
-        if needed == "utility" and value is None:
-            continue
-        shown = variable_evidence(CAPABILITIES, value) if value is not None else ()
-        yield _lacks_capability(needed, value, (*as_evidence((error,)), *shown))
-        return
-
-
-def _needed_capability(error: ErrorSeen) -> str | None:
-    """The capability that would mount what this error misses."""
-    if error.kind in NO_LIBCUDA:
-        return "compute"
-    named = f"{error.values.get('library', '')} {error.text}".lower()
-    return next((capability for part, capability in NEEDED_CAPABILITY if part in named), None)
-
-
-def _capabilities(value: str) -> frozenset[str]:
-    return frozenset(part.strip().lower() for part in value.split(",") if part.strip())
-
-
-def _capabilities_text(case: Case) -> str | None:
-    """The variable's value in the environment or a text."""
-    value = variables(case).get(CAPABILITIES)
-    if value is not None:
-        return value
-    shown = case.errors("shown-driver-capabilities")
-    return shown[-1].values["value"].split(" ")[0] if shown else None
-
-
-def _lacks_capability(needed: str, value: str | None, texts: tuple[Evidence, ...]) -> Problem:
-    wanted = ",".join(sorted({*(_capabilities(value) if value is not None else DEFAULT_CAPABILITIES), needed}))
-    have = f"{CAPABILITIES}={value}" if value is not None else f"{CAPABILITIES} is not set (compute,utility) and"
-    return Problem(
-        subject=CAPABILITIES,
-        what=f"{have} lacks {needed!r}, so the container runtime does not mount the libraries that the program needs.",
-        why="Only the libraries of the capabilities named are mounted; the driver itself may be new enough.",
-        evidence=texts,
-        remedies=driver_fixes.give_capabilities(wanted),
-        confidence=Confidence.CERTAIN if value is not None else Confidence.LIKELY,
-    )
-
-
-def container_hook_failed(case: Case) -> Iterable[Problem]:
-    """The NVIDIA container runtime could not prepare the container.
-
-    What it checks: errors of nvidia-container-cli that no other rule explains.
-
-    Why it matters: the container does not start. The words after the colon are the reason: the driver's, the loader's or a
-    mount's.
-
-    How to fix: mend what the reason names; `nvidia-smi` and `nvidia-container-cli info` on the host show whether the driver is
-    well.
-
-    When it is wrong: where another finding names the cause, this is its consequence.
-
-    Sources: libnvidia-container.
-    """
-    for error in case.errors("container-cli-failed")[:1]:
-        reason = error.values.get("reason") or error.values.get("device") or ""
-        yield Problem(
-            subject="container engine",
-            what="The NVIDIA container runtime could not prepare the container" + (f": {reason}." if reason else "."),
-            why="The container does not start; the reason lies on the host.",
-            evidence=as_evidence((error,)),
-            remedies=(
-                driver_fixes.as_root(
-                    "See whether the host's driver is well",
-                    "nvidia-smi",
-                    "sudo nvidia-container-cli -k -d /dev/tty info",
-                    verify=(),
-                ),
-            ),
-        )
-
-
 def container_unknown_device(case: Case) -> Iterable[Problem]:
     """The container asks for a GPU that does not exist on the host.
 
@@ -761,65 +342,6 @@ def kubernetes_gpu_not_offered(case: Case) -> Iterable[Problem]:
                     ),
                 ),
             ),
-        )
-
-
-def driver_libs_in_image(case: Case) -> Iterable[Problem]:
-    """The image holds copies of the driver's libraries, so the container runtime cannot mount the host's.
-
-    What it checks: the runtime's "file creation failed ... file exists".
-
-    Why it matters: an image that was built (or committed) with a driver inside has libcuda or libnvidia-ml files of another
-    release; the container does not start, or CUDA fails with a version mismatch.
-
-    How to fix: remove the driver's libraries from the image; never install a driver in one.
-
-    When it is wrong: never seen; the runtime names the file.
-
-    Sources: libnvidia-container; NVIDIA, CUDA on WSL user guide.
-    """
-    texts = seen(case, "driver-libs-in-image")
-    if texts:
-        yield Problem(
-            subject="image",
-            what="The image holds copies of the driver's libraries, where the container runtime wants to mount the host's.",
-            why="A driver belongs to the host only; an image that was committed with its libraries does not start.",
-            evidence=texts,
-            remedies=(
-                Remedy(
-                    Fix(
-                        title="Remove the driver's libraries in the image's Dockerfile",
-                        commands=("RUN rm -f /usr/lib/x86_64-linux-gnu/libcuda.so* /usr/lib/x86_64-linux-gnu/libnvidia-*.so*",),
-                        where=Where.CONTAINER,
-                        needs_root=True,
-                    )
-                ),
-            ),
-        )
-
-
-def container_cgroup_v2_unsupported(case: Case) -> Iterable[Problem]:
-    """The NVIDIA Container Toolkit is too old for this host's control groups (version 2).
-
-    What it checks: the runtime's "cgroup subsystem devices not found".
-
-    Why it matters: distributions of 2021 and later mount control groups of version 2 only; the toolkit knows them from
-    libnvidia-container 1.8 on.
-
-    How to fix: update the toolkit; or boot with systemd.unified_cgroup_hierarchy=0.
-
-    When it is wrong: never seen.
-
-    Sources: libnvidia-container, release notes of 1.8.0.
-    """
-    texts = seen(case, "container-cgroup-v2-unsupported")
-    if texts:
-        yield Problem(
-            subject="container engine",
-            what="The installed NVIDIA Container Toolkit does not know control groups of version 2, which this host uses.",
-            why="libnvidia-container knows them from 1.8 on.",
-            evidence=texts,
-            remedies=driver_fixes.install_container_toolkit(case),
         )
 
 
@@ -912,63 +434,11 @@ RULES = (
         container_require_unsatisfied,
     ),
     Rule(
-        "CD605",
-        "container-driver-libs-not-on-path",
-        Severity.ERROR,
-        "The mounted driver libraries are not on the loader's path",
-        container_driver_libs_not_on_path,
-    ),
-    Rule("CD606", "cdi-spec-missing", Severity.ERROR, "No CDI specification for the GPU", cdi_spec_missing),
-    Rule(
-        "CD607",
-        "nvml-unknown-cgroup",
-        Severity.ERROR,
-        "The container's control group does not allow the GPU",
-        nvml_unknown_cgroup,
-        explained_by=("docker-snap",),
-    ),
-    Rule(
-        "CD608",
-        "cuda-compat-in-image",
-        Severity.ERROR,
-        "A cuda-compat libcuda of the image is loaded",
-        cuda_compat_in_image,
-        explained_by=("forward-compat-unsupported",),
-    ),
-    Rule(
-        "CD609",
-        "driver-capabilities-missing",
-        Severity.ERROR,
-        "The container lacks a driver capability",
-        driver_capabilities_missing,
-    ),
-    Rule(
         "CD610",
         "container-visible-devices-none",
         Severity.ERROR,
         "NVIDIA_VISIBLE_DEVICES passes in no GPU",
         container_visible_devices_none,
-    ),
-    Rule(
-        "CD611",
-        "container-hook-failed",
-        Severity.ERROR,
-        "The NVIDIA container runtime failed",
-        container_hook_failed,
-        explained_by=(
-            "nvml-version-mismatch",
-            "kernel-module-not-loaded",
-            "driver-userspace-missing",
-            "container-require-unsatisfied",
-            "container-unknown-device",
-            "container-rootless-cgroups",
-            "wsl-windows-build-unsupported",
-            "wsl-adapter-failed",
-            "nvml-unknown-cgroup",
-            "docker-snap",
-            "driver-libs-in-image",
-            "container-cgroup-v2-unsupported",
-        ),
     ),
     Rule(
         "CD612",
@@ -991,21 +461,6 @@ RULES = (
         "No node offers the GPU",
         kubernetes_gpu_not_offered,
         explained_by=("container-toolkit-missing", "kernel-module-not-loaded", "driver-userspace-missing"),
-    ),
-    Rule(
-        "CD615",
-        "container-rootless-cgroups",
-        Severity.ERROR,
-        "A rootless engine may not set the control group",
-        container_rootless_cgroups,
-    ),
-    Rule("CD616", "driver-libs-in-image", Severity.ERROR, "The image holds the driver's libraries", driver_libs_in_image),
-    Rule(
-        "CD617",
-        "container-cgroup-v2-unsupported",
-        Severity.ERROR,
-        "The container toolkit is too old for cgroup v2",
-        container_cgroup_v2_unsupported,
     ),
     Rule("CD618", "docker-too-old", Severity.ERROR, "Docker does not know --gpus", docker_too_old),
 )

@@ -15,6 +15,7 @@ from cudadoctor.rules.circumstances import container_shown, in_wsl
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.fixes import BY_FIX, package_manager
 
+TOOLKIT_GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"
 KERNEL_LOG = "sudo dmesg | grep -iE 'nvrm|nvidia|nouveau|xid' | tail -30"
 Effect = Callable[[Snapshot], Snapshot]
 

@@ -1,4 +1,4 @@
-"""Rules about CUDA's run-time libraries: missing, shadowed, mixed (CD301 to CD319). cuDNN has a module of its own."""
+"""Rules about CUDA's run-time libraries: missing, shadowed, mixed (CD301 to CD309). cuDNN has a module of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
-from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
+from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, SearchFolder, Snapshot
 from cudadoctor.rules import library_fixes
 from cudadoctor.rules.driver import seen
@@ -15,12 +15,12 @@ from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
 from cudadoctor.rules.questions import Presence, nvidia_gpu_present, platform, torch
 from cudadoctor.rules.toolkit_questions import variable_evidence
 
-CUDA_DLL = re.compile(
-    r"cuda|cudnn|cublas|cudart|cufft|curand|cusolver|cusparse|nvrtc|nvinfer|tensorrt|ctranslate2|nvjitlink|cupti"
-)
-"""Names of Windows libraries that are CUDA's, or need CUDA's."""
 TENSORRT = re.compile(r"nvinfer|nvonnxparser", re.IGNORECASE)
+
+
 WHEEL_OF_MAJOR = re.compile(r"(nvidia-[a-z0-9-]+?)(?:-cu(1[1-9]))")
+
+
 SAME_FILES = frozenset({"nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvidia-nvshmem", "nvidia-curand", "nvidia-cusolver"})
 """Wheels whose files have one name in two CUDA majors and lie in one folder: what is installed last overwrites the other."""
 
@@ -31,7 +31,7 @@ def named_libraries(errors: Iterable[ErrorSeen]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _evidence(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
+def errors_as_evidence(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
     return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
 
 
@@ -69,7 +69,7 @@ def libcudart_missing(case: Case) -> Iterable[Problem]:
         why=f"It is the runtime library of CUDA {_majors(case, names)}, which the program was built for."
         if _majors(case, names)
         else "The CUDA runtime library that the program was built for is not where the loader looks.",
-        evidence=_evidence(errors),
+        evidence=errors_as_evidence(errors),
         remedies=library_fixes.provide(case, names),
         tags=("cuda-dll-not-on-path",) if _is_dll(names) else (),
     )
@@ -108,7 +108,7 @@ def cuda_lib_missing(case: Case) -> Iterable[Problem]:
         subject=names[0] if names else "CUDA libraries",
         what=f"{', '.join(names) or 'A CUDA library'} cannot be loaded.",
         why="The libraries of the CUDA major that the program was built for are not where the loader looks.",
-        evidence=_evidence((*others, *provider)),
+        evidence=errors_as_evidence((*others, *provider)),
         remedies=library_fixes.provide(case, names),
         tags=("cuda-dll-not-on-path",) if _is_dll(names) else (),
         confidence=Confidence.CERTAIN if names else Confidence.LIKELY,
@@ -138,87 +138,6 @@ def _on_windows(case: Case) -> bool:
     return case.saw("windows-dll-load-failed") or any(".dll" in one.text.lower() for one in case.snapshot.errors)
 
 
-def cuda_dll_not_on_path(case: Case) -> Iterable[Problem]:
-    """Windows: a CUDA or cuDNN DLL is not in a folder that the loader searches (error 126).
-
-    What it checks: error 126 and "DLL load failed" for a library that is CUDA's or needs CUDA's, such as onnxruntime's CUDA
-    provider.
-
-    Why it matters: Windows names the library that was asked for, not the one that it lacks. cuDNN 9 installs into a folder for
-    each CUDA version (bin\\12.x), which no installer puts on PATH.
-
-    How to fix: put the bin folders of the CUDA toolkit and of cuDNN on PATH (from Python 3.8 on os.add_dll_directory for
-    extension modules), or import torch first, which brings them.
-
-    When it is wrong: a CPU library of torch (c10.dll, fbgemm.dll) lacks the Visual C++ runtime instead.
-
-    Sources: Windows error 126; onnxruntime documentation, CUDA execution provider; cuDNN installation guide for Windows.
-    """
-    errors = [one for one in case.errors("windows-dll-load-failed") if _needs_cuda(one)]
-    if case.saw("windows-dll-load-failed") and case.saw("onnxruntime-cuda-provider-failed"):
-        errors = list(case.errors("windows-dll-load-failed", "onnxruntime-cuda-provider-failed"))
-    if not errors:
-        return
-    yield Problem(
-        subject="PATH",
-        what="Windows does not find a DLL of CUDA or cuDNN that this library needs (error 126).",
-        why="The bin folders of the toolkit and of cuDNN (for cuDNN 9 the subfolder of the CUDA version) have to be on PATH.",
-        evidence=(*_evidence(errors), *variable_evidence(case.snapshot, "PATH")),
-        remedies=library_fixes.cuda_on_windows_path(),
-        confidence=Confidence.LIKELY,
-    )
-
-
-def _needs_cuda(error: ErrorSeen) -> bool:
-    named = " ".join(error.values.get(key, "") for key in ("library", "dependency", "module")) or error.text
-    return CUDA_DLL.search(re.split(r"[/\\]", named.lower())[-1]) is not None
-
-
-def msvc_runtime_missing(case: Case) -> Iterable[Problem]:
-    """Windows: a library of torch or TensorFlow that has nothing to do with CUDA cannot be loaded.
-
-    What it checks: error 126 for c10.dll, fbgemm.dll, shm.dll, torch_cpu.dll and TensorFlow's own module.
-
-    Why it matters: nothing of the package can be imported; the GPU is not at fault.
-
-    How to fix: install the Microsoft Visual C++ redistributable (x64).
-
-    When it is wrong: a damaged installation shows the same; then install the package anew.
-
-    Sources: torch/__init__.py, which names the redistributable; TensorFlow's error page for this text.
-    """
-    errors = [one for one in case.errors("windows-dll-load-failed") if _is_cpu_library(one)]
-    if not errors or case.saw("onnxruntime-cuda-provider-failed"):
-        return
-    yield Problem(
-        subject="Visual C++ runtime",
-        what="A DLL that does not belong to CUDA cannot be loaded: the Visual C++ runtime is missing or too old.",
-        why="torch's and TensorFlow's libraries need the Microsoft Visual C++ redistributable of 2022 or newer.",
-        evidence=_evidence(errors),
-        remedies=(
-            Remedy(
-                Fix(
-                    title="Install the Visual C++ redistributable",
-                    commands=("winget install --id Microsoft.VCRedist.2015+.x64",),
-                    where=Where.WINDOWS,
-                    needs_root=True,
-                )
-            ),
-        ),
-        confidence=Confidence.LIKELY,
-    )
-
-
-CPU_LIBRARY = re.compile(
-    r"fbgemm|c10\.dll|torch_cpu|shm\.dll|torch_python|asmjit|uv\.dll|_pywrap_tensorflow|onnxruntime_pybind11"
-)
-
-
-def _is_cpu_library(error: ErrorSeen) -> bool:
-    named = " ".join(error.values.get(key, "") for key in ("library", "module")) or error.text
-    return CPU_LIBRARY.search(named.lower()) is not None and not _needs_cuda(error)
-
-
 def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
     """LD_LIBRARY_PATH (or another loader path) puts an older CUDA library in front of the one that the framework brings.
 
@@ -241,7 +160,7 @@ def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
             subject="LD_LIBRARY_PATH",
             what="A CUDA library loads its sibling from another CUDA version: a loader path puts a foreign copy in front.",
             why="LD_LIBRARY_PATH goes before the folders that the wheel's libraries name themselves.",
-            evidence=(*_evidence(errors), *variable_evidence(snapshot, "LD_LIBRARY_PATH")),
+            evidence=(*errors_as_evidence(errors), *variable_evidence(snapshot, "LD_LIBRARY_PATH")),
             remedies=library_fixes.clear_library_path(case, _shadowing(snapshot)),
         )
         return
@@ -384,7 +303,6 @@ RULES = (
         cuda_lib_missing,
         explained_by=("extension-cuda-major-mismatch",),
     ),
-    Rule("CD303", "cuda-dll-not-on-path", Severity.ERROR, "Windows: a CUDA DLL is not on PATH", cuda_dll_not_on_path),
     Rule(
         "CD304",
         "ld-library-path-shadow",
@@ -413,5 +331,4 @@ RULES = (
         "The system's C or C++ library is too old for a binary",
         system_library_too_old,
     ),
-    Rule("CD310", "msvc-runtime-missing", Severity.ERROR, "Windows: the Visual C++ runtime is missing", msvc_runtime_missing),
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from cudadoctor.archs import ArchStyle
 from cudadoctor.model.fact import known
-from cudadoctor.model.finding import Evidence, Fix, Severity
+from cudadoctor.model.finding import Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.arch_lists import CMAKE_ENTRY
@@ -16,21 +15,15 @@ from cudadoctor.rules.fixes import here
 from cudadoctor.rules.questions import environment
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
+    quoted,
     variable_evidence,
 )
 
 CMAKE_WORDS = frozenset({"native", "all", "all-major", "OFF"})
 
 
-CMAKE_ENTRY = re.compile(r"\d{2,3}[af]?(?:-real|-virtual)?")
-
-
 CMAKE_NATIVE_FROM = "3.24"
 """`native`: CMake documentation, CUDA_ARCHITECTURES, New in version 3.24."""
-
-
-def _errors_as_evidence(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
 
 
 def cmake_arch_invalid(case: Case) -> Iterable[Problem]:
@@ -57,7 +50,7 @@ def cmake_arch_invalid(case: Case) -> Iterable[Problem]:
             subject="CMAKE_CUDA_ARCHITECTURES",
             what="CMake's list of CUDA architectures is empty or malformed.",
             why="It wants numbers without a dot (86, 89;90), or one of the words native, all, all-major.",
-            evidence=(*_errors_as_evidence(errors), *variable_evidence(case.snapshot, "CUDAARCHS")),
+            evidence=(*quoted(errors), *variable_evidence(case.snapshot, "CUDAARCHS")),
             remedies=_cmake_list(case),
         )
         return
@@ -133,7 +126,7 @@ def cmake_too_old(case: Case) -> Iterable[Problem]:
         what=f"CMake{f' {have}' if have else ''} is older than this build needs"
         + (f": {wanted} or newer." if wanted is not None else "."),
         why="It does not know a CUDA feature that the project asks for.",
-        evidence=_errors_as_evidence(errors),
+        evidence=quoted(errors),
         remedies=(
             Remedy(
                 Fix(
@@ -188,7 +181,7 @@ def system_header_missing(case: Case) -> Iterable[Problem]:
         why="A compiler from conda searches its own system root only."
         if with_conda
         else "The development package that brings it is not installed for this compiler.",
-        evidence=_errors_as_evidence(errors),
+        evidence=quoted(errors),
         remedies=(
             *_conda_header(case, header),
             *toolkit_fixes.system_packages(case, f"Install the package with {header}", packages),

@@ -23,7 +23,10 @@ from cudadoctor.rules.questions import (
     torch_release,
     torch_version_text,
 )
-from cudadoctor.rules.toolkit_questions import variable_evidence
+from cudadoctor.rules.toolkit_questions import (
+    quoted,
+    variable_evidence,
+)
 
 MAJOR_IN_NAME = re.compile(r"\.so\.(\d{1,2})\b|64_(\d{1,2})(?:\.dll)?$")
 ONLY_IN_8 = re.compile(r"_(?:infer|train)\b|_(?:infer|train)(?:64|\.)")
@@ -111,7 +114,7 @@ def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
                 subject="cuDNN",
                 what=f"cuDNN {have} is loaded; the program was compiled with {wanted}, another major version.",
                 why="cuDNN majors are not compatible with each other.",
-                evidence=_quoted(error),
+                evidence=quoted((error,)),
                 remedies=_other_cudnn(case, wanted.major),
             )
             return
@@ -128,13 +131,9 @@ def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
         subject="cuDNN",
         what=f"The program needs cuDNN {wanted_major} ({', '.join(named_libraries(errors))}); cuDNN {have} is installed.",
         why="The libraries of cuDNN majors have different names and interfaces; no setting of the path lets one serve for the other.",
-        evidence=(*_quoted(*errors), *(item for _, item in there)),
+        evidence=(*quoted(errors), *(item for _, item in there)),
         remedies=(*_package_for_present(case, have.major), *_other_cudnn(case, wanted_major)),
     )
-
-
-def _quoted(*errors: ErrorSeen) -> tuple[Evidence, ...]:
-    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
 
 
 def _version_errors(case: Case) -> tuple[ErrorSeen, ...]:
@@ -222,7 +221,7 @@ def libcudnn_missing(case: Case) -> Iterable[Problem]:
         if needed is not None
         else "The loader finds no cuDNN in the folders that it searches.",
         evidence=(
-            *_quoted(*errors),
+            *quoted(errors),
             *(item for version, item in installed(case) if version.major == needed),
             *variable_evidence(case.snapshot, "LD_LIBRARY_PATH"),
         ),
@@ -259,7 +258,7 @@ def cudnn_version_mismatch(case: Case) -> Iterable[Problem]:
             subject="cuDNN",
             what=f"{shown}.",
             why="Within a major a program needs at least the minor version that it was compiled with.",
-            evidence=(*_quoted(error), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
+            evidence=(*quoted((error,)), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
             remedies=_upgrade(case, wanted),
         )
         return
@@ -311,7 +310,7 @@ def cudnn_sublibrary_mix(case: Case) -> Iterable[Problem]:
         subject="cuDNN",
         what="Parts of cuDNN are loaded from different installations" + (f": {', '.join(folders)}." if len(folders) > 1 else "."),
         why="Main library and parts have to be of one version; cuDNN finds its parts by name, and LD_LIBRARY_PATH goes first.",
-        evidence=(*_quoted(*errors), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
+        evidence=(*quoted(errors), *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
         remedies=library_fixes.clear_library_path(case, ()) if variable_evidence(case.snapshot, "LD_LIBRARY_PATH") else (),
         tags=("cudnn-version-mismatch",) if errors else (),
         severity=None if errors else Severity.WARNING,

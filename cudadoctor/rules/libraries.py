@@ -13,7 +13,10 @@ from cudadoctor.rules import library_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
 from cudadoctor.rules.questions import Presence, nvidia_gpu_present, platform, torch
-from cudadoctor.rules.toolkit_questions import variable_evidence
+from cudadoctor.rules.toolkit_questions import (
+    quoted,
+    variable_evidence,
+)
 
 TENSORRT = re.compile(r"nvinfer|nvonnxparser", re.IGNORECASE)
 
@@ -29,10 +32,6 @@ def named_libraries(errors: Iterable[ErrorSeen]) -> tuple[str, ...]:
     """The libraries that these errors name, without folders, each once."""
     names = (re.split(r"[/\\]", one.values["library"])[-1] for one in errors if one.values.get("library"))
     return tuple(dict.fromkeys(names))
-
-
-def errors_as_evidence(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
 
 
 def _is_dll(names: Iterable[str]) -> bool:
@@ -69,7 +68,7 @@ def libcudart_missing(case: Case) -> Iterable[Problem]:
         why=f"It is the runtime library of CUDA {_majors(case, names)}, which the program was built for."
         if _majors(case, names)
         else "The CUDA runtime library that the program was built for is not where the loader looks.",
-        evidence=errors_as_evidence(errors),
+        evidence=quoted(errors),
         remedies=library_fixes.provide(case, names),
         tags=("cuda-dll-not-on-path",) if _is_dll(names) else (),
     )
@@ -108,7 +107,7 @@ def cuda_lib_missing(case: Case) -> Iterable[Problem]:
         subject=names[0] if names else "CUDA libraries",
         what=f"{', '.join(names) or 'A CUDA library'} cannot be loaded.",
         why="The libraries of the CUDA major that the program was built for are not where the loader looks.",
-        evidence=errors_as_evidence((*others, *provider)),
+        evidence=quoted((*others, *provider)),
         remedies=library_fixes.provide(case, names),
         tags=("cuda-dll-not-on-path",) if _is_dll(names) else (),
         confidence=Confidence.CERTAIN if names else Confidence.LIKELY,
@@ -160,7 +159,7 @@ def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
             subject="LD_LIBRARY_PATH",
             what="A CUDA library loads its sibling from another CUDA version: a loader path puts a foreign copy in front.",
             why="LD_LIBRARY_PATH goes before the folders that the wheel's libraries name themselves.",
-            evidence=(*errors_as_evidence(errors), *variable_evidence(snapshot, "LD_LIBRARY_PATH")),
+            evidence=(*quoted(errors), *variable_evidence(snapshot, "LD_LIBRARY_PATH")),
             remedies=library_fixes.clear_library_path(case, _shadowing(snapshot)),
         )
         return

@@ -1,6 +1,7 @@
 """All rules, in the order of their codes. A rule is added by a line in its module's RULES."""
 
 from cudadoctor.rules import (
+    arch_lists,
     architectures,
     building,
     container_libraries,
@@ -18,14 +19,18 @@ from cudadoctor.rules import (
     kernel_module,
     kernels,
     libraries,
+    msvc,
+    nvcc_targets,
     packages,
     platforms,
     program,
+    ptx,
     requirements,
     settings,
     toolkit,
     toolkit_fit,
     toolkit_parts,
+    windows_libraries,
     wsl,
 )
 from cudadoctor.rules.engine import Rule
@@ -40,9 +45,14 @@ RULES: tuple[Rule, ...] = (
     *toolkit.RULES,
     *toolkit_parts.RULES,
     *toolkit_fit.RULES,
+    *ptx.RULES,
     *host_compilers.RULES,
+    *msvc.RULES,
+    *nvcc_targets.RULES,
+    *arch_lists.RULES,
     *building.RULES,
     *libraries.RULES,
+    *windows_libraries.RULES,
     *cudnn.RULES,
     *frameworks.RULES,
     *architectures.RULES,

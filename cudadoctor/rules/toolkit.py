@@ -20,6 +20,7 @@ from cudadoctor.rules.toolkit_questions import (
     home_variable,
     looked_for_toolkits,
     nvcc_version,
+    quoted,
     toolkits_with_nvcc,
     version_evidence,
 )
@@ -39,10 +40,6 @@ CAUSES_OF_FAILED_DETECTION = (
     "toolkit-libs-missing-at-link",
 )
 """Kinds of errors for which a build's "no CUDA found" is a consequence."""
-
-
-def _quoted(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)
 
 
 def _nvcc_paths(case: Case) -> tuple[tuple[ErrorSeen, str], ...]:
@@ -93,7 +90,7 @@ def nvcc_missing(case: Case) -> Iterable[Problem]:
         subject="nvcc",
         what="No CUDA compiler (nvcc) is installed where this build looks for one.",
         why="The driver and a pip-installed torch bring no nvcc; it comes with the CUDA toolkit (in containers with the devel images).",
-        evidence=_quoted(errors),
+        evidence=quoted(errors),
         remedies=toolkit_fixes.install_fitting_toolkit(case),
         tags=("cuda-home-unset",) if case.saw("cuda-home-unset") else (),
     )
@@ -172,7 +169,7 @@ def cuda_home_malformed(case: Case) -> Iterable[Problem]:
         subject=name,
         what=f"{name}={value!r} {fault}." if fault is not None else f"{name} is not the path of one folder.",
         why=f"Builds append /bin/nvcc to it. {ONLY_WHEN_COMPILING}" if not errors else "The build appended /bin/nvcc to it.",
-        evidence=(*_quoted(errors), *home_evidence(case.snapshot)),
+        evidence=(*quoted(errors), *home_evidence(case.snapshot)),
         remedies=toolkit_fixes.set_variable(
             case, name, intended, f"Set {name} to the one folder above bin/nvcc", ("nvcc --version",)
         ),
@@ -252,7 +249,7 @@ def _said_wrong(case: Case) -> Iterable[Problem]:
             name = named[0] if named is not None else "the project's default"
             why = f"The build was told (by {name}) that the toolkit is in {root}; there is no nvcc."
             yield _home_problem(
-                case, "CUDA_HOME", f"The build looks for {path}; nvcc is at {where}.", why, _quoted((error,)), other=other
+                case, "CUDA_HOME", f"The build looks for {path}; nvcc is at {where}.", why, quoted((error,)), other=other
             )
     named = home_variable(snapshot)
     if named is None or not case.saw("nvcc-torch-mismatch", "cudatoolkit-compiler-mismatch"):

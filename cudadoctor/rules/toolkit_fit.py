@@ -148,10 +148,6 @@ def toolkit_too_new(case: Case) -> Iterable[Problem]:
             )
 
 
-CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222
-"""cuda.h."""
-
-
 def benign_smi_vs_nvcc(case: Case) -> Iterable[Problem]:
     """nvidia-smi's CUDA version and the installed toolkit's differ, which is normal.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
 from cudadoctor.model.fact import Fact, Known, known, maybe
 from cudadoctor.model.finding import Evidence
 from cudadoctor.model.proof import ProofLayer, ProofOutcome
-from cudadoctor.model.snapshot import HostCompiler, Snapshot, Toolkit
+from cudadoctor.model.snapshot import ErrorSeen, HostCompiler, Snapshot, Toolkit
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, VersionError
 from cudadoctor.rules.engine import Case, NotApplicableError, evidence
 from cudadoctor.rules.questions import chosen_toolkit, environment, toolkit_targets
@@ -128,3 +130,8 @@ def with_variable(snapshot: Snapshot, name: str, value: str | None) -> Snapshot:
     if value is not None:
         values[name] = value
     return structs.replace(snapshot, environment=Known(values, "after the fix"), errors=())
+
+
+def quoted(errors: Iterable[ErrorSeen]) -> tuple[Evidence, ...]:
+    """Error texts as evidence."""
+    return tuple(Evidence(fact=f"errors.{one.kind}", value=one.text, source=one.source, line=one.line) for one in errors)

@@ -9,7 +9,7 @@ from cudadoctor.matrices import Matrices
 from cudadoctor.model.fact import Known
 from cudadoctor.model.snapshot import PythonEnvironment, Snapshot, Torch
 from cudadoctor.model.versions import ComputeCapability, CudaVersion
-from cudadoctor.rules.building import Direction, direction
+from cudadoctor.rules.nvcc_targets import Direction, direction
 from cudadoctor.rules.engine import Case
 from tests.rules.build_machines import (
     changed,

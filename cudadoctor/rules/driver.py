@@ -803,7 +803,7 @@ RULES = (
         Severity.ERROR,
         "cuda-compat on hardware that does not allow it (804)",
         forward_compat_unsupported,
-        explained_by=(),
+        explained_by=("nvml-version-mismatch",),
         needs_gpu=True,
     ),
     Rule(

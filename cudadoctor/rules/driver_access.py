@@ -136,7 +136,7 @@ def uvm_device_missing(case: Case) -> Iterable[Problem]:
         else f"{UVM} is absent, so cuInit fails; nvidia-smi does not need it and works.",
         why="CUDA needs the unified-memory module nvidia_uvm and its device node.",
         evidence=(*texts, *cu_init_evidence(case), *seen(case, "cuda-error-999"), *_node_evidence(_nodes(case))),
-        remedies=driver_fixes.load_uvm(),
+        remedies=driver_fixes.load_uvm(case),
         severity=Severity.WARNING if guessed else Severity.ERROR,
         confidence=Confidence.POSSIBLE if guessed else Confidence.CERTAIN,
     )

@@ -210,17 +210,23 @@ def reload_uvm() -> tuple[Remedy, ...]:
     )
 
 
-def load_uvm() -> tuple[Remedy, ...]:
-    """Loading the unified-memory module and making its device node."""
-    return (
-        as_root(
-            "Load the unified-memory module and make its device nodes",
-            "sudo modprobe nvidia_uvm",
-            "sudo nvidia-modprobe -u -c=0",
-            verify=("ls -l /dev/nvidia-uvm", "cudadoctor check"),
-            effect=_uvm_appears,
-        ),
+def load_uvm(case: Case) -> tuple[Remedy, ...]:
+    """Loading the unified-memory module and making its device node, on the host; and passing the node into a container."""
+    load = as_root(
+        "Load the unified-memory module and make its device nodes",
+        "sudo modprobe nvidia_uvm",
+        "sudo nvidia-modprobe -u -c=0",
+        verify=("ls -l /dev/nvidia-uvm", "cudadoctor check"),
+        effect=_uvm_appears,
     )
+    if not container_shown(case):
+        return (load,)
+    pass_in = Fix(
+        title="Pass the unified-memory nodes into the container as well",
+        commands=("docker run --gpus all --device /dev/nvidia-uvm --device /dev/nvidia-uvm-tools IMAGE",),
+        where=Where.HOST,
+    )
+    return (load, Remedy(pass_in, _uvm_appears))
 
 
 def _uvm_appears(snapshot: Snapshot) -> Snapshot:

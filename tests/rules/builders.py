@@ -240,6 +240,37 @@ NO_GPU = structs.replace(
 """A machine that is known to have no NVIDIA GPU."""
 
 
+IN_CONTAINER = Missing(MissingReason.NOT_APPLICABLE, "inside a container")
+
+
+def inside(snapshot: Snapshot) -> Snapshot:
+    """The machine seen from a container."""
+    seen = with_container(snapshot, kind=known("docker"), nvidia_toolkit=IN_CONTAINER, docker_snap=IN_CONTAINER)
+    return with_container(seen, injected_libraries=known(()))
+
+
+def libcuda(path: str, origin: LibraryOrigin, wins: bool = True) -> LibraryCopy:
+    """A copy of libcuda, which the loader picks unless it says otherwise."""
+    return LibraryCopy(soname="libcuda.so.1", path=path, real_path=path, origin=origin, via="LD_LIBRARY_PATH", wins=wins)
+
+
+EMPTY_CONTAINER = inside(
+    structs.replace(
+        with_driver(
+            healthy(),
+            device_nodes=known(()),
+            libcuda_copies=known(()),
+            cu_init=ABSENT,
+            visible_device_count=ABSENT,
+            nvml=ABSENT,
+            nvidia_smi=ABSENT,
+        ),
+        gpus=REFUSED,
+    )
+)
+"""A container on a machine with a GPU, into which nothing of the driver was passed."""
+
+
 def said(kind: str, text: str = "as the software says it", **values: str) -> ErrorSeen:
     """An error text that the table recognised."""
     return ErrorSeen(kind=kind, text=text, source="pasted text", line=1, values=values)

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from cudadoctor.model.fact import Known, Missing, MissingReason, OtherSource
 from cudadoctor.model.finding import Severity
-from cudadoctor.model.snapshot import ApiStatus, Driver, Host, LibraryCopy, LibraryOrigin, Platform, Snapshot
+from cudadoctor.model.snapshot import ApiStatus, Driver, Host, LibraryOrigin, Platform, Snapshot
 from cudadoctor.model.versions import CudaVersion, DriverRelease
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
@@ -25,6 +25,7 @@ from tests.rules.builders import (
     healthy,
     judged,
     known,
+    libcuda,
     names,
     outcome,
     roots,
@@ -36,10 +37,6 @@ from tests.rules.builders import (
     with_wsl,
     without_driver,
 )
-
-
-def libcuda(path: str, origin: LibraryOrigin, wins: bool = True) -> LibraryCopy:
-    return LibraryCopy(soname="libcuda.so.1", path=path, real_path=path, origin=origin, via="LD_LIBRARY_PATH", wins=wins)
 
 
 def driver_of(release: str, cuda: str) -> Driver:

@@ -1,13 +1,11 @@
-"""What a loaded driver still needs: nodes, libraries, firmware, the fabric manager."""
+"""What programs need of a loaded driver: device nodes and libraries."""
 
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
 
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.snapshot import ApiStatus, DeviceNode, Host, Platform, Snapshot
-from cudadoctor.model.versions import DriverRelease
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
     ABSENT,
@@ -45,10 +43,6 @@ def without_libraries(snapshot: Snapshot) -> Snapshot:
     return with_driver(silent, libcuda_copies=known(()))
 
 
-def without_persistence(name: str) -> Snapshot:
-    return structs.replace(healthy(), gpus=known((structs.replace(gpu(name, "9.0"), persistence=known(False)),)))
-
-
 CONTROL = node("/dev/nvidiactl")
 BROKEN_999 = broken(healthy(), 999, "CUDA_ERROR_UNKNOWN", "unknown error")
 NO_UVM = with_driver(BROKEN_999, device_nodes=known((CONTROL, node("/dev/nvidia0"))))
@@ -63,7 +57,6 @@ DENIED = with_driver(BROKEN_999, device_nodes=known((node("/dev/nvidiactl", Fals
 NO_NVML = said("driver-lib-missing", "load library failed", library="libnvidia-ml.so.1")
 NO_SMI = said("smi-not-installed")
 RTX_3060 = known((gpu("NVIDIA GeForce RTX 3060", "8.6"),))
-
 TABLE: Table = {
     "driver-userspace-missing": (
         ("module loaded, no libraries", without_libraries(healthy()), FAIL),
@@ -103,38 +96,6 @@ TABLE: Table = {
         ("no GPU", NO_GPU, NOT_APPLICABLE),
         ("the control group's denial is another matter", DENIED, PASS),
         ("NVML says so", text_only(said("device-permission", "Failed to initialize NVML: Insufficient Permissions")), FAIL),
-    ),
-    "fabric-manager-not-running": (
-        ("802", BROKEN_802, FAIL),
-        ("all well", GENERATIONS["hopper"], PASS),
-        ("cuInit does not answer", SILENT, UNKNOWN),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
-        ("torch says 802", text_only(said("cuda-error-802", "system not yet initialized")), FAIL),
-        ("the unit is absent", text_only(said("fabric-manager-not-running")), FAIL),
-        ("the unit is absent on a desktop", text_only(said("fabric-manager-not-running"), gpus=RTX_3060), PASS),
-    ),
-    "persistence-mode-off": (
-        ("a data-centre GPU", without_persistence("NVIDIA H100 80GB HBM3"), FAIL),
-        ("on", GENERATIONS["hopper"], PASS),
-        ("a desktop", without_persistence("NVIDIA GeForce RTX 4090"), PASS),
-        ("GPUs not listed", structs.replace(healthy(), gpus=TIMED_OUT), UNKNOWN),
-        ("in a container", with_container(healthy(), kind=known("docker")), NOT_APPLICABLE),
-    ),
-    "gpu-init-failed": (
-        ("the kernel says so", text_only(said("gpu-init-failed", "RmInitAdapter failed!")), FAIL),
-        ("all well", healthy(), PASS),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
-    ),
-    "gsp-failure": (
-        ("the kernel says so", text_only(said("gsp-failure")), FAIL),
-        ("Xid 119", text_only(said("xid", "NVRM: Xid (PCI:0000:01:00): 119, Timeout", xid="119")), FAIL),
-        ("Xid 31", text_only(said("xid", "NVRM: Xid (PCI:0000:01:00): 31", xid="31")), PASS),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
-    ),
-    "gsp-firmware-missing": (
-        ("the kernel says so", text_only(said("gsp-firmware-missing")), FAIL),
-        ("all well", healthy(), PASS),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
     ),
     "nvml-unknown-error": (
         ("on the host", with_driver(BROKEN_999, nvml=known(ApiStatus(code=999, message="Unknown Error"))), FAIL),
@@ -178,30 +139,6 @@ def test_opening_the_nodes_is_rechecked_and_names_them() -> None:
     assert finding.fixes[0].rechecked
     assert "/dev/nvidiactl" in finding.what
     assert "/dev/nvidia-uvm" not in finding.what
-
-
-def test_fabric_manager_of_another_release_is_named() -> None:
-    snapshot = text_only(
-        said("cuda-error-802", "system not yet initialized"),
-        said("shown-driver-package", release="575.57.08"),
-        said("shown-fabric-package", release="580.65.06"),
-    )
-    finding = judged(snapshot).findings[0]
-    assert finding.name == "fabric-manager-not-running"
-    assert "580.65.06" in finding.what
-    assert "575.57.08" in finding.what
-    assert "nvidia-fabricmanager-575" in finding.fixes[0].commands[0]
-
-
-def test_fabric_manager_of_the_driver_s_release_is_not_blamed_for_it() -> None:
-    snapshot = text_only(said("cuda-error-802"), said("shown-fabric-package", release="580.65.06-1"))
-    same = with_driver(snapshot, driver_release=known(DriverRelease.parse("580.65.06")))
-    assert "have to be equal" not in judged(same).findings[0].what
-
-
-def test_firmware_explains_a_gpu_that_does_not_start() -> None:
-    results = judged(text_only(said("gsp-firmware-missing"), said("gpu-init-failed")))
-    assert roots(results) == ["gsp-firmware-missing"]
 
 
 def test_999_without_a_hint_is_only_possible() -> None:

@@ -1,14 +1,12 @@
-"""The kernel module: built, allowed, of the right flavour and branch."""
+"""The kernel module: built, allowed, not kept out by another."""
 
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
 
-from cudadoctor.model.fact import Known, Missing, MissingReason
+from cudadoctor.model.fact import Missing, MissingReason
 from cudadoctor.model.finding import Severity
-from cudadoctor.model.snapshot import Host, KernelModule, ModuleFlavour, PciDevice, Platform, Snapshot
-from cudadoctor.model.versions import DriverRelease
+from cudadoctor.model.snapshot import Host, PciDevice, Platform, Snapshot
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
     ABSENT,
@@ -17,11 +15,9 @@ from tests.rules.builders import (
     NO_GPU,
     NOT_APPLICABLE,
     PASS,
-    REFUSED,
     TIMED_OUT,
     UNKNOWN,
     Table,
-    gpu,
     healthy,
     judged,
     known,
@@ -44,19 +40,6 @@ UNKNOWN_MODULES = with_driver(UNLOADED, loaded_modules=TIMED_OUT)
 
 def pci(device_id: str, driver: str = "nvidia", bus_id: str = "0000:01:00.0") -> PciDevice:
     return PciDevice(bus_id=bus_id, vendor_id="10de", device_id=device_id, kernel_driver=driver)
-
-
-def undriven(device_id: str, flavour: ModuleFlavour, release: str = "580.65.06") -> Snapshot:
-    """A machine whose driver runs and lists no GPU, although this one is on the bus."""
-    module = KernelModule(driver_release=DriverRelease.parse(release), flavour=flavour)
-    loaded = with_driver(
-        UNLOADED,
-        driver_release=known(DriverRelease.parse(release), "procfs"),
-        kernel_module=known(module, "procfs"),
-        loaded_modules=known(("nvidia",)),
-        pci_devices=known((pci(device_id),)),
-    )
-    return structs.replace(loaded, gpus=known((), "NVML"))
 
 
 NOUVEAU = with_driver(without_driver(healthy(), ("nouveau",)), pci_devices=known((pci("2684", "nouveau"),)))
@@ -95,48 +78,11 @@ TABLE: Table = {
         ("bus unreadable", with_driver(healthy(), pci_devices=TIMED_OUT), UNKNOWN),
         ("no GPU", NO_GPU, NOT_APPLICABLE),
     ),
-    "open-module-gpu-unsupported": (
-        ("Volta with the open module", undriven("1db5", ModuleFlavour.OPEN), FAIL),
-        ("Volta with the proprietary module", GENERATIONS["volta"], PASS),
-        ("module unreadable", with_driver(healthy(), kernel_module=TIMED_OUT), UNKNOWN),
-        ("no module", UNLOADED, NOT_APPLICABLE),
-        ("the kernel says so", text_only(said("open-module-gpu-unsupported")), FAIL),
-    ),
-    "proprietary-module-gpu-unsupported": (
-        ("Blackwell with the proprietary module", undriven("2b85", ModuleFlavour.PROPRIETARY), FAIL),
-        ("Blackwell with the open module", GENERATIONS["blackwell"], PASS),
-        ("module unreadable", with_driver(healthy(), kernel_module=TIMED_OUT), UNKNOWN),
-        ("no module", UNLOADED, NOT_APPLICABLE),
-        ("the kernel says so", text_only(said("proprietary-module-gpu-unsupported")), FAIL),
-    ),
-    "gpu-dropped-by-driver": (
-        ("Kepler under branch 580", undriven("102d", ModuleFlavour.PROPRIETARY), FAIL),
-        ("Pascal under a branch after 580", undriven("1b80", ModuleFlavour.PROPRIETARY, "595.45.04"), FAIL),
-        ("Pascal under branch 580", undriven("1b80", ModuleFlavour.PROPRIETARY), PASS),
-        ("listed by the driver itself", healthy("Tesla K80", "3.7", "590.10"), PASS),
-        ("release unreadable", with_driver(undriven("102d", ModuleFlavour.PROPRIETARY), driver_release=TIMED_OUT), UNKNOWN),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
-    ),
-    "driver-older-than-gpu": (
-        ("RTX 5090 under branch 550", undriven("2b85", ModuleFlavour.OPEN, "550.144.03"), FAIL),
-        ("RTX 5090 under branch 580", undriven("2b85", ModuleFlavour.OPEN), PASS),
-        ("all GPUs listed", healthy(), PASS),
-        ("bus unreadable", structs.replace(with_driver(UNLOADED, pci_devices=TIMED_OUT), gpus=REFUSED), UNKNOWN),
-        ("no GPU", NO_GPU, NOT_APPLICABLE),
-    ),
-    "driver-branch-ended": (
-        ("an ended branch", healthy(driver="550.144.03", cuda="12.4", torch="2.6.0+cu124"), FAIL),
-        ("a branch that lives", healthy(), PASS),
-        ("a branch newer than the table", GENERATIONS["unheard-of"], PASS),
-        ("the last branch of this GPU", GENERATIONS["kepler"], PASS),
-        ("release unreadable", with_driver(healthy(), driver_release=TIMED_OUT), UNKNOWN),
-        ("no driver", UNLOADED, NOT_APPLICABLE),
-    ),
     "benign-module-taint": (
         ("the remark", text_only(said("module-verification-tainted")), FAIL),
         ("a refusal", text_only(said("module-verification-tainted"), said("secure-boot-blocking")), PASS),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "snapshot", "expected"), rows(TABLE))
@@ -199,44 +145,11 @@ def test_headers_are_installed_by_the_distribution_s_tool(os_id: str, tool: str)
     assert finding.fixes[0].needs_root
 
 
-def test_one_gpu_that_the_driver_ignores_is_a_warning_while_others_work() -> None:
-    two = with_driver(healthy(), pci_devices=known((pci("2684"), pci("1db5", "", "0000:02:00.0"))))
-    results = judged(two)
-    assert "open-module-gpu-unsupported" in names(results, Severity.WARNING)
-    assert names(results, Severity.ERROR) == []
-
-
 def test_a_gpu_lent_to_a_virtual_machine_is_a_remark_while_others_work() -> None:
     two = with_driver(healthy(), pci_devices=known((pci("2684"), pci("2684", "vfio-pci", "0000:02:00.0"))))
     results = judged(two)
     assert "gpu-bound-to-vfio" in names(results, Severity.NOTE)
     assert names(results, Severity.ERROR) + names(results, Severity.WARNING) == []
-
-
-def test_legacy_branch_that_the_kernel_names_is_installed() -> None:
-    snapshot = text_only(said("gpu-legacy-driver-needed", branch="470.xx"), host=Host(os_id=known("ubuntu")))
-    finding = judged(snapshot).findings[0]
-    assert finding.name == "gpu-dropped-by-driver"
-    assert "nvidia-driver-470" in finding.fixes[0].commands[0]
-
-
-def test_gpu_and_driver_that_are_only_told_are_compared() -> None:
-    told = structs.replace(
-        gpu("GeForce RTX 5090", "12.0"), name=Known("GeForce RTX 5090", "statement"), compute_capability=ABSENT
-    )
-    snapshot = text_only(said("smi-no-devices"), gpus=known((told,)))
-    old = with_driver(snapshot, driver_release=known(DriverRelease.parse("550.54"), "statement"))
-    assert "driver-older-than-gpu" in names(judged(old), Severity.ERROR)
-    new = with_driver(snapshot, driver_release=known(DriverRelease.parse("580.65.06"), "statement"))
-    assert "driver-older-than-gpu" not in names(judged(new), Severity.ERROR)
-
-
-def test_silent_blackwell_may_need_the_open_module() -> None:
-    told = structs.replace(gpu("GeForce RTX 5090", "12.0"), name=Known("GeForce RTX 5090", "statement"))
-    silent = text_only(said("smi-no-devices"), gpus=known((told,)))
-    assert "proprietary-module-gpu-unsupported" in names(judged(silent), Severity.WARNING)
-    lost = structs.replace(silent, errors=(*silent.errors, said("xid-bus-error")))
-    assert "proprietary-module-gpu-unsupported" not in names(judged(lost), Severity.WARNING)
 
 
 def test_no_linux_module_is_asked_for_under_wsl() -> None:

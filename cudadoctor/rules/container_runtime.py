@@ -217,6 +217,7 @@ RULES = (
         "The container's control group does not allow the GPU",
         nvml_unknown_cgroup,
         explained_by=("docker-snap",),
+        needs_gpu=True,
     ),
     Rule(
         "CD611",

@@ -167,6 +167,8 @@ def _nothing_passed_in(case: Case) -> Iterable[Problem]:
         return
     host_gpus = pci_gpus(case.snapshot, NVIDIA_VENDOR)
     if not host_gpus and not isinstance(driver.kernel_module, Known):
+        if isinstance(driver.pci_devices, Known):
+            raise NotApplicableError("no NVIDIA GPU on the host's PCI bus")
         known(driver.kernel_module)
         return
     proof = (

@@ -366,7 +366,14 @@ RULES = (
         visible_devices_renumbering,
     ),
     Rule("CD704", "mig-uuid-app-unsupported", Severity.ERROR, "The program cannot parse a GPU's UUID", mig_uuid_app_unsupported),
-    Rule("CD705", "device-order-differs", Severity.NOTE, "CUDA's order of GPUs is not nvidia-smi's", device_order_differs),
+    Rule(
+        "CD705",
+        "device-order-differs",
+        Severity.NOTE,
+        "CUDA's order of GPUs is not nvidia-smi's",
+        device_order_differs,
+        needs_gpu=True,
+    ),
     Rule("CD712", "library-path-stale", Severity.NOTE, "LD_LIBRARY_PATH names absent folders", library_path_stale),
     Rule("CD713", "variable-misspelt", Severity.NOTE, "A variable's name is probably misspelt", variable_misspelt),
     Rule(
@@ -376,5 +383,12 @@ RULES = (
         "The program asks for a GPU that it does not have",
         device_ordinal_absent,
     ),
-    Rule("CD717", "mps-connection-failed", Severity.ERROR, "CUDA cannot reach the MPS daemon", mps_connection_failed),
+    Rule(
+        "CD717",
+        "mps-connection-failed",
+        Severity.ERROR,
+        "CUDA cannot reach the MPS daemon",
+        mps_connection_failed,
+        needs_gpu=True,
+    ),
 )

@@ -39,6 +39,8 @@ from cudadoctor.rules.software_questions import (
 
 NOT_COMPILED = ("torch-not-compiled-with-cuda", "cuda-version-undetected")
 """Texts that only a torch without CUDA prints."""
+CPU_CHOSEN = ("conda-cpu-variant", "torch-replaced")
+"""Texts of installers that chose a CPU build."""
 LAST_TENSORFLOW_FOR_WINDOWS = (2, 10)
 """Native Windows builds have no CUDA from 2.11 on (TensorFlow's installation guide, pip, Windows native)."""
 TORCH_INDEX = "https://pytorch.org/get-started/locally/"
@@ -89,6 +91,8 @@ def cpu_build(case: Case) -> bool:
         return False
     if case.saw(*NOT_COMPILED):
         return True
+    if case.saw(*CPU_CHOSEN) and (build is None or torch_build(build) is None):
+        return True
     return build is not None and (torch_build(build) is TorchBuild.CPU or _is_default_cpu_wheel(case, build))
 
 
@@ -136,7 +140,7 @@ def cpu_only_torch(case: Case) -> Iterable[Problem]:
             _torch(case)
         return
     named = build is not None and torch_build(build) is TorchBuild.CPU and maybe(build.torch_version) is not None
-    inferred = build is not None and not named and not case.saw(*NOT_COMPILED)
+    inferred = build is not None and not named and not case.saw(*NOT_COMPILED) and maybe(build.torch_version) is not None
     yield Problem(
         subject="torch",
         what=f"torch {torch_version_text(build)} is a CPU build: it cannot use the GPU."

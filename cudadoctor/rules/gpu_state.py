@@ -13,8 +13,9 @@ from cudadoctor.rules import driver_fixes
 from cudadoctor.rules.architectures import span
 from cudadoctor.rules.circumstances import as_evidence, container_shown, in_wsl, on_windows
 from cudadoctor.rules.driver import seen
-from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import driver_works, gpu_name, gpus, gpus_with_capability, subject, torch, torch_arch_list
+from cudadoctor.rules.software_questions import reading
 
 GIB = 2**30
 XID_BUS = 79
@@ -652,8 +653,8 @@ def perf_counter_permission(case: Case) -> Iterable[Problem]:
 def benign_smi_limits(case: Case) -> Iterable[Problem]:
     """nvidia-smi shows no processes although memory is in use: it cannot see them here.
 
-    What it checks: memory in use without a process in the list, in a container, in WSL or under Windows; nvidia-smi's N/A and
-    "Insufficient Permissions" beside processes.
+    What it checks: memory in use without a process in the list, or with N/A as the memory of all processes, in a container, in
+    WSL or under Windows, where nothing else is wrong.
 
     Why it matters: it does not: the driver knows process numbers of the host only, and under Windows (WDDM) and WSL the
     operating system keeps the figures. CUDA works.
@@ -665,28 +666,30 @@ def benign_smi_limits(case: Case) -> Iterable[Problem]:
 
     Sources: nvidia-smi manual, processes; NVIDIA Container Toolkit and CUDA on WSL documentation, known limitations.
     """
-    texts = seen(case, "benign-smi-limits")
+    if any(not error.kind.startswith(("shown-", "benign-")) for error in case.snapshot.errors):
+        raise NotApplicableError("there are errors to explain")
     where = _where_smi_is_blind(case)
-    if where is None and not texts:
+    if where is None:
         return
     blind = tuple(
         gpu
         for gpu in gpus(case.snapshot)
-        if (maybe(gpu.memory_used_bytes) or 0) > CLEARLY_IN_USE_BYTES and not (maybe(gpu.compute_process_count) or 0)
+        if (maybe(gpu.memory_used_bytes) or 0) > CLEARLY_IN_USE_BYTES
+        and (not (maybe(gpu.compute_process_count) or 0) or _processes_without_memory(case, gpu))
     )
-    if not blind and not texts:
-        return
-    yield Problem(
-        subject=subject(blind[0]) if blind else "nvidia-smi",
-        what=f"nvidia-smi shows no process on {gpu_name(blind[0])} although memory is in use: it cannot see them{f' {where}' if where else ''}."
-        if blind
-        else f"nvidia-smi cannot show what processes use{f' {where}' if where else ''}.",
-        why="That is a limit of the tool, not a fault: CUDA works.",
-        evidence=(
-            *texts,
-            *(item for gpu in blind for item in evidence(f"gpus[{gpu.index}].memory_used_bytes", gpu.memory_used_bytes)),
-        ),
-    )
+    for gpu in blind[:1]:
+        yield Problem(
+            subject=subject(gpu),
+            what=f"nvidia-smi shows no process on {gpu_name(gpu)}, or no memory of its processes, although memory is in use: it cannot see them {where}.",
+            why="That is a limit of the tool, not a fault: CUDA works.",
+            evidence=evidence(f"gpus[{gpu.index}].memory_used_bytes", gpu.memory_used_bytes),
+        )
+
+
+def _processes_without_memory(case: Case, gpu: Gpu) -> bool:
+    """Does the pasted process table show N/A in place of the memory of every process?"""
+    listed = [each for each in reading(case.snapshot, "nvidia_smi").get("processes") or () if each["gpu"] == gpu.index]
+    return bool(listed) and all(each["used_mib"] is None for each in listed)
 
 
 def _where_smi_is_blind(case: Case) -> str | None:

@@ -12,7 +12,7 @@ from packaging.version import Version
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, TorchBuild
-from cudadoctor.model.versions import CudaVersion, DottedVersion, VersionError
+from cudadoctor.model.versions import CudaVersion, DottedVersion
 from cudadoctor.rules import fixes
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.driver import seen
@@ -20,6 +20,7 @@ from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, R
 from cudadoctor.rules.frameworks import NOT_COMPILED
 from cudadoctor.rules.library_fixes import cuda_majors
 from cudadoctor.rules.questions import (
+    chosen_toolkit,
     local_tag,
     platform,
     torch,
@@ -40,6 +41,7 @@ from cudadoctor.rules.software_questions import (
 TORCH_NAMES = ("torch", "torchvision", "torchaudio")
 CUDA_TAG = re.compile(r"\+cu\d{2,3}\b")
 ANY_TAG = re.compile(r"\+(?:cu\d{2,3}|cpu|rocm[\d.]+|xpu)\b")
+CUPY = re.compile(r"cupy-cuda\d+x?")
 MOST_VERSIONS = 400
 """Versions of an index's answer that are read."""
 
@@ -189,11 +191,12 @@ def python_version_no_wheel(case: Case) -> Iterable[Problem]:
 
 
 def _python_is_why(case: Case, each: Refused) -> bool:
+    """Is the Python the reason? An index that has nothing at all has nothing for this Python, or is the wrong one."""
     excluded = _python_excluded(case, each)
+    if each.offered == ():
+        return excluded is not False or each.tag is None
     if excluded is not None:
         return excluded and not _release_offered(each)
-    if each.offered == ():
-        return each.tag is None and each.name in (*TORCH_NAMES, "tensorflow", "xformers", "vllm", "jaxlib", "onnxruntime-gpu")
     if each.tag is not None and not _index_has_tags(each):
         return False
     return _older_than_all(each)
@@ -208,8 +211,11 @@ def _wrong_python(case: Case, each: Refused) -> Problem:
         why="Binary packages have one wheel for each Python minor; an older release has none for a newer Python, and the other way round.",
         evidence=(*as_evidence((each.error,)), *evidence("python.python_version", case.snapshot.python.python_version)),
         remedies=_other_python(_pythons_of(case, each)),
-        confidence=Confidence.CERTAIN if _python_excluded(case, each) else Confidence.LIKELY,
+        confidence=_SURE_OF_PYTHON[_python_excluded(case, each)],
     )
+
+
+_SURE_OF_PYTHON = {True: Confidence.CERTAIN, None: Confidence.LIKELY, False: Confidence.POSSIBLE}
 
 
 def _pythons_of(case: Case, each: Refused) -> str | None:
@@ -255,7 +261,11 @@ def wheel_index_missing(case: Case) -> Iterable[Problem]:
         raise NotApplicableError("macOS has no CUDA wheels on any index")
     for each in refused(case):
         tag = each.tag or ""
-        if not tag.startswith("cu") or _index_has_tags(each) or (each.offered == () and _python_excluded(case, each)):
+        if (
+            not tag.startswith("cu")
+            or _index_has_tags(each)
+            or (each.offered == () and _python_excluded(case, each) is not False)
+        ):
             continue
         if each.offered is None and any(other.offered is not None for other in refused(case) if other.name == each.name):
             continue
@@ -582,14 +592,13 @@ def extension_cuda_major_mismatch(case: Case) -> Iterable[Problem]:
     """
     said = case.errors("extension-cuda-major-mismatch")
     missing = _missing_of_other_major(case)
-    cupys = tuple(each for each in packages(case.snapshot) if re.fullmatch(r"cupy-cuda\d+x?", each.name))
+    cupys = tuple(each for each in packages(case.snapshot) if CUPY.fullmatch(each.name))
     if not said and not missing and len(cupys) < 2:
         return
-    build = torch(case.snapshot)
-    runtime = maybe(torch_cuda_version(build)) if build is not None else None
+    runtime = _environment_cuda(case)
     if missing:
         library, major = missing[0][1], missing[0][2]
-        what = f"A package asks for {library}, of CUDA {major}; torch here is built with CUDA {runtime}."
+        what = f"A package asks for {library}, of CUDA {major}; the environment has CUDA {runtime}."
     elif len(cupys) > 1:
         what = f"{', '.join(each.name for each in cupys)} are installed side by side; each is for one CUDA major."
     else:
@@ -608,11 +617,20 @@ def extension_cuda_major_mismatch(case: Case) -> Iterable[Problem]:
     )
 
 
+def _environment_cuda(case: Case) -> CudaVersion | None:
+    """The CUDA that an extension has to fit: torch's; for a CuPy, which finds a toolkit, the toolkit's."""
+    build = torch(case.snapshot)
+    runtime = maybe(torch_cuda_version(build)) if build is not None else None
+    toolkit = chosen_toolkit(case.snapshot)
+    if runtime is not None or toolkit is None:
+        return runtime
+    return maybe(toolkit.toolkit_version) if any(CUPY.fullmatch(each.name) for each in packages(case.snapshot)) else None
+
+
 def _missing_of_other_major(case: Case) -> tuple[tuple[ErrorSeen, str, int], ...]:
     """CUDA libraries that could not be loaded and belong to another major than torch's, each with its major."""
     errors = case.errors("libcudart-missing", "cuda-lib-missing")
-    build = torch(case.snapshot)
-    runtime = maybe(torch_cuda_version(build)) if build is not None and errors else None
+    runtime = _environment_cuda(case) if errors else None
     if runtime is None or case.saw("tf-gpu-libraries-missing") or package(case.snapshot, "tensorflow") is not None:
         return ()
     found = []
@@ -748,7 +766,8 @@ def multiple_environments(case: Case) -> Iterable[Problem]:
 
     Sources: Python documentation, python -m pip; sys.path.
     """
-    found = (*_torch_disagrees(case), *_list_is_cuda(case), *_folders_differ(case))
+    sure = (*_torch_disagrees(case), *_list_is_cuda(case))
+    found = (*sure, *_folders_differ(case))
     if not found:
         return
     yield Problem(
@@ -770,6 +789,7 @@ def multiple_environments(case: Case) -> Iterable[Problem]:
                 )
             ),
         ),
+        severity=None if sure else Severity.WARNING,
         confidence=Confidence.LIKELY,
     )
 
@@ -778,16 +798,25 @@ def _listed_torch(case: Case) -> Package | None:
     return package(case.snapshot, "torch", "pytorch")
 
 
+def _torch_at_work(case: Case) -> str | None:
+    """The torch version that the program itself names: at a prompt, in an environment report, in xFormers' warning."""
+    for kind in ("python_answers", "collect_env"):
+        said = reading(case.snapshot, kind).get("torch_version")
+        if said:
+            return str(said)
+    return next((error.values["have"] for error in case.errors("extension-torch-mismatch") if "you have" in error.text), None)
+
+
 def _torch_disagrees(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
-    """The package list has another release of torch than the program prints."""
-    said = reading(case.snapshot, "python_answers").get("torch_version") or reading(case.snapshot, "collect_env").get(
-        "torch_version"
-    )
-    listed = _listed_torch(case)
+    """The package list has another release of torch, or another build of it, than the program names."""
+    said, listed = _torch_at_work(case), _listed_torch(case)
     if not said or listed is None or reading(case.snapshot, "install_log"):
         return
-    mine, theirs = version_of(str(said)), version_of(listed.package_version)
-    if mine is not None and theirs is not None and mine.release != theirs.release:
+    mine, theirs = version_of(said), version_of(listed.package_version)
+    if mine is None or theirs is None:
+        return
+    both_tagged = mine.local is not None and theirs.local is not None
+    if mine.release != theirs.release or (both_tagged and mine.local != theirs.local):
         yield f"the list has torch {theirs}, the program runs torch {mine}", package_evidence(listed)
 
 
@@ -803,22 +832,17 @@ def _list_is_cuda(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
 
 
 def _folders_differ(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
-    """Tracebacks run through the packages of two Pythons."""
-    frames = case.errors("shown-site-packages")
-    pythons = {error.values["python"]: error for error in frames if error.values.get("python")}
-    version = maybe(case.snapshot.python.python_version)
+    """Tracebacks run through the packages of another Python than the text names, or of two."""
+    frames = {error.values["python"]: error for error in case.errors("shown-site-packages") if error.values.get("python")}
+    if len(frames) > 1:
+        yield f"tracebacks run through Python {' and '.join(sorted(frames))}", as_evidence(tuple(frames.values()))
+        return
     fact = case.snapshot.python.python_version
-    if len(pythons) == 1 and version is not None and isinstance(fact, Known) and fact.source != "error text":
-        (shown, error), *_ = pythons.items()
-        try:
-            of_frame = DottedVersion.parse(shown)
-        except VersionError:
-            return
-        if (of_frame.major, of_frame.minor) != (version.major, version.minor):
-            yield (
-                f"the program runs Python {shown}, the text names Python {version}",
-                (*as_evidence((error,)), *evidence("python.python_version", fact)),
-            )
+    for shown, error in frames.items():
+        version = DottedVersion.parse(shown)
+        if isinstance(fact, Known) and (version.major, version.minor) != (fact.value.major, fact.value.minor):
+            found = (*as_evidence((error,)), *evidence("python.python_version", fact))
+            yield f"the program runs Python {shown}, the text names Python {fact.value}", found
 
 
 def pip_reports_conflict(case: Case) -> Iterable[Problem]:

@@ -180,6 +180,10 @@ def _bytes(text: str | None) -> float | None:
     return float(match[1]) * _UNITS[match[2].lower()] if match else None
 
 
+MUCH_IDLE = 0.1
+"""Share of the GPU's memory, held idle by the allocator, from which pieces and not scarcity are the trouble."""
+
+
 @dataclass(frozen=True)
 class Request:
     """An allocation that failed, and the memory around it, in bytes; None where the text does not say."""
@@ -200,7 +204,9 @@ class Request:
     @property
     def is_fragmented(self) -> bool:
         """Would the request fit into what the allocator holds idle?"""
-        return self.wanted is not None and self.idle is not None and self.idle >= self.wanted and not self.is_larger_than_gpu
+        if self.wanted is None or self.idle is None or self.is_larger_than_gpu:
+            return False
+        return self.idle >= self.wanted and self.idle >= MUCH_IDLE * (self.total or 0)
 
     @property
     def others(self) -> float:

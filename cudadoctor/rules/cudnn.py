@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cudadoctor.matrices.cudnn import version_of
 from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy
+from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, Package
 from cudadoctor.model.versions import DottedVersion, VersionError
 from cudadoctor.rules import library_fixes
 from cudadoctor.rules.driver import seen
@@ -95,7 +95,8 @@ def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
     """cuDNN of another major version is installed than the binary needs.
 
     What it checks: which major the missing library's name belongs to (libcudnn_ops_infer is 8's, libcudnn_graph 9's) against the
-    cuDNN packages and files that are there; and texts that name a loaded and a compiled version.
+    cuDNN packages and files that are there; texts that name a loaded and a compiled version; and installed packages whose
+    release loads a major that is not there.
 
     Why it matters: majors are not compatible, and their libraries have other names: the needed one is not found however the
     path is set.
@@ -118,22 +119,60 @@ def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
                 remedies=_other_cudnn(case, wanted.major),
             )
             return
+    if case.saw("libcudnn-missing"):
+        yield from _library_of_another_major(case)
+    else:
+        yield from _packages_of_another_major(case)
+
+
+def _library_of_another_major(case: Case) -> Iterable[Problem]:
+    """A library was not found, and what is installed is of another major than the library's name."""
     errors = case.errors("libcudnn-missing")
     needed = {major for name in named_libraries(errors) if (major := needed_major(name)) is not None}
-    if len(needed) != 1:
-        return
-    wanted_major = needed.pop()
     there = installed(case)
-    if not there or any(version.major == wanted_major for version, _ in there):
+    if len(needed) != 1 or not there or any(version.major in needed for version, _ in there):
         return
-    have = there[0][0]
+    wanted, have = needed.pop(), there[0][0]
     yield Problem(
         subject="cuDNN",
-        what=f"The program needs cuDNN {wanted_major} ({', '.join(named_libraries(errors))}); cuDNN {have} is installed.",
+        what=f"The program needs cuDNN {wanted} ({', '.join(named_libraries(errors))}); cuDNN {have} is installed.",
         why="The libraries of cuDNN majors have different names and interfaces; no setting of the path lets one serve for the other.",
         evidence=(*quoted(errors), *(item for _, item in there)),
-        remedies=(*_package_for_present(case, have.major), *_other_cudnn(case, wanted_major)),
+        remedies=(*_package_for_present(case, have.major), *_other_cudnn(case, wanted)),
     )
+
+
+def _packages_of_another_major(case: Case) -> Iterable[Problem]:
+    """An installed package loads a cuDNN by name, and only another major is here (torch brings its own and is not meant)."""
+    packages = known(case.snapshot.python.packages)
+    users = {row.package for row in case.matrices.cudnn.users} - {"torch"}
+    wanting = [package for package in packages if package.name in users]
+    if not wanting:
+        return
+    known(case.snapshot.libraries.copies)
+    there = installed(case)
+    for package in wanting:
+        soname = _soname_for(case, package)
+        if not there or soname is None or any(f"libcudnn.so.{version.major}" == soname for version, _ in there):
+            continue
+        have = there[0][0]
+        yield Problem(
+            subject=package.name,
+            what=f"{package.name} {package.package_version} loads {soname}; cuDNN {have} is installed.",
+            why="It then fails at its first use of cuDNN, or goes on without the GPU.",
+            evidence=tuple(item for _, item in there),
+            remedies=(*_package_for_present(case, have.major), *_other_cudnn(case, int(soname.rpartition(".")[2]))),
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _soname_for(case: Case, package: Package) -> str | None:
+    try:
+        version = DottedVersion.parse(package.package_version)
+    except VersionError:
+        return None
+    return case.matrices.cudnn.expected_soname(package.name, version)
 
 
 def _version_errors(case: Case) -> tuple[ErrorSeen, ...]:

@@ -1,9 +1,10 @@
 """Predicts how the modules of a file fare on a GPU: each module on its own, then the file as a whole.
 
-How known: the error codes were seen on an H200 (driver 580) with binaries built for the purpose: an ordinary module without
-usable code fails with 209 at the first launch of one of its kernels, a device-linked one (nvcc -rdc=true) with 500, PTX newer
-than the driver with 222; a device-linked module whose relocatable inputs all have usable code is linked by the driver. The rest
-is documented (CUDA Programming Guide). A library that compiles at run time or picks its kernels by GPU can work where no file
+How known: the error codes were seen on an H200 (driver 580.159.04, 2026-11-30, benchmarks/scan_predictions.py) with binaries
+built for the purpose: an ordinary module without usable code fails with 209 at the first launch of one of its kernels, PTX newer
+than the driver with 222. A device-linked module (nvcc -rdc=true) is linked anew by the driver where all its relocatable inputs
+have usable code; where none has, it fails with 500, where some have, with 300, where the PTX of all is too new, with 222. The
+rest is documented (CUDA Programming Guide). A library that compiles at run time or picks its kernels by GPU can work where no file
 says so, hence *prediction*.
 """
 
@@ -15,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from cudadoctor.binary.device_code import Place
 from cudadoctor.compat import crosses_tegra_border, ptx_serves, sass_serves
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import CodeKind, ComputeCapability, PtxIsa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudadoctor.binary.contents import Code, ModuleGroup
+    from cudadoctor.model.binaries import Code, ModuleGroup
 
 
 class Gpu(Struct, frozen=True):
@@ -44,13 +45,21 @@ class ModuleOutcome(Enum):
     PTX_TOO_NEW = "ptx-too-new"
     NO_IMAGE = "no-image"
     NOT_LINKED = "not-linked"
+    """Device-linked, and none of what was linked has code for the GPU."""
+    HALF_LINKED = "half-linked"
+    """Device-linked, and only some of what was linked has PTX that the driver can compile."""
     RUN_TIME_LINKED = "run-time-linked"
     """Only LTO-IR: the driver does not load it, the library links it itself. Not judged."""
     UNKNOWN = "unknown"
     """Nothing known serves, but it has code of an unknown kind or could not be read to its end."""
 
 
-ERROR_CODES = {ModuleOutcome.PTX_TOO_NEW: 222, ModuleOutcome.NO_IMAGE: 209, ModuleOutcome.NOT_LINKED: 500}
+ERROR_CODES = {
+    ModuleOutcome.PTX_TOO_NEW: 222,
+    ModuleOutcome.NO_IMAGE: 209,
+    ModuleOutcome.NOT_LINKED: 500,
+    ModuleOutcome.HALF_LINKED: 300,
+}
 """The CUDA error with which a launch fails."""
 USABLE = frozenset({ModuleOutcome.SASS, ModuleOutcome.JIT, ModuleOutcome.UNCERTAIN})
 
@@ -94,11 +103,11 @@ def judge(groups: Iterable[ModuleGroup], gpu: Gpu) -> Judgement:
     groups = tuple(groups)
     relocatable = tuple(group for group in groups if group.place is Place.RELOCATABLE)
     loaded = tuple(group for group in groups if group.place is not Place.RELOCATABLE) or relocatable
-    links = bool(relocatable) and all(judge_module(group, gpu) in USABLE for group in relocatable)
+    relinked = _relinked({judge_module(group, gpu) for group in relocatable})
     outcomes: Counter[ModuleOutcome] = Counter()
     for group in loaded:
         if not group.is_tiny:
-            outcomes[_with_linking(judge_module(group, gpu), group, links)] += group.count
+            outcomes[_with_linking(judge_module(group, gpu), group, relinked)] += group.count
     stubs = sum(group.count for group in loaded if group.is_tiny)
     verdict = _verdict(outcomes)
     errors = tuple(sorted(ERROR_CODES[outcome] for outcome in outcomes if outcome in ERROR_CODES))
@@ -129,11 +138,17 @@ def _driver_knows(code: Code, gpu: Gpu) -> bool:
     return code.ptx_isa is None or gpu.driver_ptx_isa is None or code.ptx_isa <= gpu.driver_ptx_isa
 
 
-def _with_linking(outcome: ModuleOutcome, group: ModuleGroup, links: bool) -> ModuleOutcome:
-    """A device-linked module can be linked anew by the driver from its relocatable inputs, if every one has usable code."""
-    if outcome is ModuleOutcome.NO_IMAGE and group.is_device_linked:
-        return ModuleOutcome.JIT if links else ModuleOutcome.NOT_LINKED
-    return outcome
+def _relinked(inputs: set[ModuleOutcome]) -> ModuleOutcome:
+    """What becomes of a device-linked module without code of its own, from how its relocatable inputs fare."""
+    if inputs and inputs <= USABLE:
+        return ModuleOutcome.JIT
+    if inputs == {ModuleOutcome.PTX_TOO_NEW}:
+        return ModuleOutcome.PTX_TOO_NEW
+    return ModuleOutcome.HALF_LINKED if inputs & USABLE else ModuleOutcome.NOT_LINKED
+
+
+def _with_linking(outcome: ModuleOutcome, group: ModuleGroup, relinked: ModuleOutcome) -> ModuleOutcome:
+    return relinked if outcome is ModuleOutcome.NO_IMAGE and group.is_device_linked else outcome
 
 
 def _verdict(outcomes: Counter[ModuleOutcome]) -> Verdict:
@@ -157,6 +172,7 @@ _WORDS = {
     ModuleOutcome.PTX_TOO_NEW: "have only PTX that is newer than the driver (error 222)",
     ModuleOutcome.NO_IMAGE: "have no code for it (error 209, no kernel image is available)",
     ModuleOutcome.NOT_LINKED: "are device-linked without code for it (error 500, named symbol not found)",
+    ModuleOutcome.HALF_LINKED: "are device-linked from parts, and only some have PTX for it (error 300, invalid source)",
     ModuleOutcome.RUN_TIME_LINKED: "are linked by the library itself and were not judged",
     ModuleOutcome.UNKNOWN: "could not be judged",
 }

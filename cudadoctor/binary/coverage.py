@@ -172,7 +172,7 @@ _WORDS = {
     ModuleOutcome.PTX_TOO_NEW: "have only PTX that is newer than the driver (error 222)",
     ModuleOutcome.NO_IMAGE: "have no code for it (error 209, no kernel image is available)",
     ModuleOutcome.NOT_LINKED: "are device-linked without code for it (error 500, named symbol not found)",
-    ModuleOutcome.HALF_LINKED: "are device-linked from parts, and only some have PTX for it (error 300, invalid source)",
+    ModuleOutcome.HALF_LINKED: "are device-linked, and only some parts have PTX for it (error 300, invalid source)",
     ModuleOutcome.RUN_TIME_LINKED: "are linked by the library itself and were not judged",
     ModuleOutcome.UNKNOWN: "could not be judged",
 }

@@ -10,8 +10,8 @@ import cudadoctor.rules
 from cudadoctor.commands import rules as listing
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.engine import Case, Outcome, Rule, evaluate
+from cudadoctor.rules.registry import RULES
 
 HEADINGS = ("What it checks:", "Why it matters:", "How to fix:", "When it is wrong:", "Sources:")
 NOT_RULES = {"__init__", "circumstances", "registry", "presence", "engine", "questions", "fixes"}

@@ -1,4 +1,4 @@
-"""The engine's promises: unknown is not a pass, a crash stays in its rule, causes explain consequences, useless fixes are not shown."""
+"""The engine's promises: unknown is not a pass, a crash stays in its rule, causes explain, useless fixes are not shown."""
 
 from collections.abc import Iterable
 

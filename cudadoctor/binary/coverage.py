@@ -1,11 +1,11 @@
 """Predicts how the modules of a file fare on a GPU: each module on its own, then the file as a whole.
 
 How known: the error codes were seen on an H200 (driver 580.159.04, 2026-11-30, benchmarks/scan_predictions.py) with binaries
-built for the purpose: an ordinary module without usable code fails with 209 at the first launch of one of its kernels, PTX newer
-than the driver with 222. A device-linked module (nvcc -rdc=true) is linked anew by the driver where all its relocatable inputs
-have usable code; where none has, it fails with 500, where some have, with 300, where the PTX of all is too new, with 222. The
-rest is documented (CUDA Programming Guide). A library that compiles at run time or picks its kernels by GPU can work where no file
-says so, hence *prediction*.
+built for the purpose: an ordinary module without usable code fails with 209 at the first launch of one of its kernels, PTX
+newer than the driver with 222. A device-linked module (nvcc -rdc=true) is linked anew by the driver where all its relocatable
+inputs have usable code; where none has, it fails with 500, where some have, with 300, where the PTX of all is too new, with
+222. The rest is documented (CUDA Programming Guide). A library that compiles at run time or picks its kernels by GPU can work
+where no file says so, hence *prediction*.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def build_kernel_on_cpu(kernel: KernelSpec, folder: Path, kernels: Path | None =
     """`folder`/ENTRY.so, the kernel's source compiled for the CPU; skips the test without a C++ compiler."""
     includes = [f"-I{ON_CPU}", f"-I{FAKES}", f"-I{kernels or kernels_folder()}"]
     defines = [f'-DKERNEL_FILE="{kernel.file}"', f"-DKERNEL={kernel.entry}", *(f"-D{define}" for define in kernel.defines)]
-    flags = ["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas", *includes, *defines, str(ON_CPU / "run_kernel.cpp")]
+    language = ["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
+    flags = [*language, *includes, *defines, str(ON_CPU / "run_kernel.cpp")]
     return _build(("c++", "g++", "clang++"), flags, folder / f"{kernel.entry}.so")
 
 

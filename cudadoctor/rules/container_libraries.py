@@ -179,12 +179,18 @@ def _compat_first(case: Case) -> bool:
 
 
 def _without_compat(case: Case) -> tuple[Remedy, ...]:
+    on_path = "compat" in variables(case).get("LD_LIBRARY_PATH", "")
+    start = Fix(
+        title="Start the container with the driver's own folder first",
+        commands=("docker run --gpus all -e LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu IMAGE",),
+        where=Where.HOST,
+    )
     return (
-        *fixes.drop_from_library_path(case, "compat", None),
+        *(fixes.drop_from_library_path(case, "compat", None) if on_path else (Remedy(start),)),
         Remedy(
             Fix(
-                title="Or remove the compat package from the image",
-                commands=("apt-get remove -y 'cuda-compat-*'", "rm -f /etc/ld.so.conf.d/*compat*.conf", "ldconfig"),
+                title="Or take the compat library out of the image",
+                commands=("rm -f /etc/ld.so.conf.d/*compat*.conf", "apt-get remove -y 'cuda-compat-*'", "ldconfig"),
                 where=Where.CONTAINER,
                 needs_root=True,
                 verify=("ldconfig -p | grep libcuda.so.1",),

@@ -256,10 +256,9 @@ def container_require_unsatisfied(case: Case) -> Iterable[Problem]:
         remedies=(
             Remedy(
                 Fix(
-                    title=f"Use an image for CUDA {supports.release} or older"
+                    title=f"Use an image for CUDA {supports.release} or older (its tag names the version)"
                     if supports
                     else "Use an image of an older CUDA version",
-                    commands=(f"docker pull nvidia/cuda:{supports.release}.0-base-ubuntu22.04",) if supports else (),
                     where=Where.HOST,
                 )
             ),

@@ -159,9 +159,7 @@ def install_proprietary_module(case: Case, branch: int | None) -> tuple[Remedy, 
         "dnf": (f"sudo dnf module switch-to nvidia-driver:{number}-dkms",),
         "pacman": (f"yay -S nvidia-{number}xx-dkms",),
         "zypper": ("sudo zypper install nvidia-driver-G06-kmp-default",),
-    }.get(
-        package_manager(case.snapshot) or "", (f"sudo sh NVIDIA-Linux-x86_64-{number}.XX.run --kernel-module-type=proprietary",)
-    )
+    }.get(package_manager(case.snapshot) or "", ("sudo sh NVIDIA-Linux-x86_64-RELEASE.run --kernel-module-type=proprietary",))
     return (as_root_with_reboot(f"Install the proprietary kernel module of branch {number}", *commands, "sudo reboot"),)
 
 
@@ -173,7 +171,7 @@ def install_open_module(case: Case, branch: int | None) -> tuple[Remedy, ...]:
         "dnf": ("sudo dnf module switch-to nvidia-driver:open-dkms",),
         "pacman": ("sudo pacman -S nvidia-open-dkms",),
         "zypper": ("sudo zypper install nvidia-open-driver-G06-signed-kmp-default",),
-    }.get(package_manager(case.snapshot) or "", (f"sudo sh NVIDIA-Linux-x86_64-{number}.XX.run --kernel-module-type=open",))
+    }.get(package_manager(case.snapshot) or "", ("sudo sh NVIDIA-Linux-x86_64-RELEASE.run --kernel-module-type=open",))
     return (as_root_with_reboot(f"Install the open kernel module of branch {number}", *commands, "sudo reboot"),)
 
 

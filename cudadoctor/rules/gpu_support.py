@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cudadoctor.compat import ModuleFit, module_fit
+from cudadoctor.matrices.drivers import OpenModule
 from cudadoctor.matrices.gpus import GpuModel
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
@@ -98,13 +99,7 @@ def open_module_gpu_unsupported(case: Case) -> Iterable[Problem]:
     """
     texts = seen(case, "open-module-gpu-unsupported")
     if texts:
-        yield Problem(
-            subject="driver",
-            what="The open kernel module is loaded and does not drive this GPU.",
-            why="The open module needs the GPU System Processor that came with Turing; older GPUs need the proprietary module, branch 580 at most.",
-            evidence=(*texts, *_module_evidence(case)),
-            remedies=driver_fixes.install_proprietary_module(case, None),
-        )
+        yield _said_unsupported(case, texts)
         return
     for device, model in _wrong_flavour(case, ModuleFit.NEEDS_PROPRIETARY):
         last = case.matrices.drivers.last_branch_for(model.compute_capability)
@@ -117,6 +112,26 @@ def open_module_gpu_unsupported(case: Case) -> Iterable[Problem]:
             remedies=driver_fixes.install_proprietary_module(case, last),
             severity=Severity.WARNING if driver_works(case.snapshot) else Severity.ERROR,
         )
+
+
+def _said_unsupported(case: Case, texts: tuple[Evidence, ...]) -> Problem:
+    """What the kernel says of the open module, with the GPU that it names by its PCI id."""
+    drivers = case.matrices.drivers
+    device = next(
+        (error.values["device"] for error in case.errors("open-module-gpu-unsupported") if "device" in error.values), ""
+    )
+    model = case.matrices.gpus.by_pci_id(device) if device else None
+    last = drivers.last_branch_for(model.compute_capability) if model is not None else None
+    if last is None:
+        last = max((row.last_branch or 0 for row in drivers.architectures if row.open_module is OpenModule.NONE), default=0)
+    named = f"{model.name} (compute capability {model.compute_capability})" if model is not None else "this GPU"
+    return Problem(
+        subject="driver",
+        what=f"The open kernel module is loaded and does not drive {named}.",
+        why=f"The open module needs the GPU System Processor that came with Turing; older GPUs need the proprietary module, branch {last} at most.",
+        evidence=(*texts, *_module_evidence(case)),
+        remedies=driver_fixes.install_proprietary_module(case, last),
+    )
 
 
 def proprietary_module_gpu_unsupported(case: Case) -> Iterable[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
-from cudadoctor.rules import driver_fixes
+from cudadoctor.rules import driver_fixes, fixes
 from cudadoctor.rules.circumstances import in_wsl, on_windows
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
@@ -18,6 +18,9 @@ from cudadoctor.rules.questions import (
     pci_gpus,
 )
 
+MISSING = "kernel-module-missing-for-kernel"
+BUILD_FAILED = ("bad return status", "bad exit status", "building kernel modules", "unable to build", "build of nvidia.ko failed")
+"""Parts of texts that tell of a build that failed, rather than of one that was not tried."""
 MODULE_FAILS = ("smi-cannot-communicate", "kernel-module-not-loaded")
 """Errors of programs that find no loaded nvidia module."""
 
@@ -92,6 +95,9 @@ def kernel_module_missing_for_kernel(case: Case) -> Iterable[Problem]:
         _needs_modules(case)
         return
     _no_linux_module(case)
+    if any(part in error.text.lower() for error in case.errors(MISSING) for part in BUILD_FAILED):
+        yield _build_failed(case, texts)
+        return
     kernel, builds = _running_kernel(case), _builds(case)
     unbuilt = kernel is not None and case.saw("shown-dkms-status") and kernel not in builds
     if not texts and not unbuilt and not _not_built(case):
@@ -109,6 +115,22 @@ def kernel_module_missing_for_kernel(case: Case) -> Iterable[Problem]:
         ),
         remedies=driver_fixes.build_module_for_kernel(case),
         confidence=Confidence.CERTAIN if texts or unbuilt else Confidence.LIKELY,
+    )
+
+
+def _build_failed(case: Case, texts: tuple[Evidence, ...]) -> Problem:
+    """The module was to be built and does not compile: building again would not help."""
+    kernel = _running_kernel(case)
+    return Problem(
+        subject="driver",
+        what="The nvidia kernel module could not be built" + (f" for kernel {kernel}." if kernel is not None else "."),
+        why="A driver release compiles against the kernels of its time; a newer (or changed) kernel needs a newer release, and its own headers and compiler.",
+        evidence=(*texts, *evidence("host.kernel_release", case.snapshot.host.kernel_release)),
+        remedies=(
+            driver_fixes.as_root("See why", "sudo tail -40 /var/lib/dkms/nvidia/*/build/make.log", verify=()),
+            *fixes.update_driver(case, None),
+            driver_fixes.as_root_with_reboot("Or boot a kernel for which the module is built", "dkms status", "sudo reboot"),
+        ),
     )
 
 

@@ -131,3 +131,9 @@ def test_silent_blackwell_may_need_the_open_module() -> None:
     assert "proprietary-module-gpu-unsupported" in names(judged(silent), Severity.WARNING)
     lost = structs.replace(silent, errors=(*silent.errors, said("xid-bus-error")))
     assert "proprietary-module-gpu-unsupported" not in names(judged(lost), Severity.WARNING)
+
+
+def test_the_gpu_that_the_kernel_names_by_its_pci_id_is_looked_up() -> None:
+    finding = judged(text_only(said("open-module-gpu-unsupported", device="1db5"))).findings[0]
+    assert "V100" in finding.what
+    assert "580" in finding.fixes[0].title

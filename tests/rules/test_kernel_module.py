@@ -165,3 +165,10 @@ def test_windows_has_no_such_module() -> None:
 def test_modules_of_a_container_s_host_are_not_judged() -> None:
     hidden = with_driver(UNLOADED, module_file=Missing(MissingReason.NOT_APPLICABLE, "not visible here"))
     assert "kernel-module-missing-for-kernel" not in names(judged(hidden), Severity.ERROR)
+
+
+def test_a_module_that_does_not_compile_needs_another_driver_release() -> None:
+    error = said("kernel-module-missing-for-kernel", "Error! Bad return status for module build on kernel: 6.8.0-31-generic")
+    finding = judged(text_only(error, host=Host(kernel_release=known("6.8.0-31-generic"), os_id=known("ubuntu")))).findings[0]
+    assert finding.what == "The nvidia kernel module could not be built for kernel 6.8.0-31-generic."
+    assert not any("dkms autoinstall" in command for fix in finding.fixes for command in fix.commands)

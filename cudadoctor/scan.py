@@ -17,7 +17,6 @@ import msgspec
 
 from cudadoctor.binary.contents import Contents, read_contents
 from cudadoctor.binary.coverage import Gpu
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.elf import read_header, read_sections
 from cudadoctor.binary.elf_code import registered_modules
 from cudadoctor.binary.formats import FileKind, open_binary
@@ -38,6 +37,7 @@ from cudadoctor.binary.report import SCHEMA, FileReport, ScanReport, file_report
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource, MeteredSource
 from cudadoctor.binary.zip_member import wheel_members
+from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from cudadoctor.binary.device_code import Module, Place
+from cudadoctor.binary.device_code import Module
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.source import BinaryError
-from cudadoctor.model.versions import PtxIsa, SmTarget
+from cudadoctor.model.binaries import Code, ModuleGroup
 
 if TYPE_CHECKING:
     from cudadoctor.binary.formats import OpenedBinary
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, tuple[str, ...], bool, bool, bool]
 """What makes modules alike: place, labels, tiny, complete, device-linked."""
-
-
-class Code(Struct, frozen=True, omit_defaults=True):
-    """Code for one target; `target` is None where its kind or architecture is not known to this release."""
-
-    target: SmTarget | None
-    ptx_isa: PtxIsa | None = None
-
-
-class ModuleGroup(Struct, frozen=True, omit_defaults=True):
-    """`count` modules that carry the same code and lie in the same kind of place."""
-
-    place: Place
-    code: tuple[Code, ...]
-    count: int = 1
-    is_tiny: bool = False
-    is_complete: bool = True
-    is_device_linked: bool = False
 
 
 class Contents(Struct, frozen=True, omit_defaults=True):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module, Place
+from cudadoctor.binary.device_code import SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module
 from cudadoctor.binary.elf import Machine, read_header, read_sections
 from cudadoctor.binary.source import BinaryError, SliceSource, WorkLimitError, read_exact
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import CodeKind, ComputeCapability, SmTarget
 
 if TYPE_CHECKING:

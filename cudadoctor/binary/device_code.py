@@ -6,6 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import PtxIsa, SmTarget
 
 TINY_SASS, TINY_PTX = 2300, 80
@@ -27,21 +28,6 @@ class Compression(Enum):
     ZSTD = "zstd"
     SCRAMBLED = "scrambled"
     """LTO-IR of CUDA 13: flagged as zstd, but no zstd frame."""
-
-
-class Place(Enum):
-    """Where in the file a module lies, which decides how it is loaded."""
-
-    REGISTERED = "registered"
-    """In `.nv_fatbin`: loaded when one of its kernels is launched."""
-    RELOCATABLE = "relocatable"
-    """In `__nv_relfatbin`: input of the device linker, not loaded by itself."""
-    DATA = "data"
-    """In another data section: loaded, or not, by the library's own code."""
-    LOOSE = "loose"
-    """A cubin without a container in a data section: likewise."""
-    FILE = "file"
-    """The file is GPU code itself (.fatbin, .cubin, .ptx)."""
 
 
 class Entry(Struct, frozen=True, gc=False):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.elf import SHF_COMPRESSED, SHF_EXECINSTR, SectionType, SegmentType, read_segments
 from cudadoctor.binary.source import BinaryError
 from cudadoctor.binary.sweep import sweep, walk
 from cudadoctor.binary.wrapper import REGISTERED_SECTION, RELOCATABLE_SECTION, WRAPPER_SECTION, device_linked_offsets
+from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

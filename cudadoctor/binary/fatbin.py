@@ -12,7 +12,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module, Place
+from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND, UNKNOWN_LABEL, Compression, Entry, Module
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import CodeKind, ComputeCapability, PtxIsa, SmTarget
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cudadoctor.binary import archive
 from cudadoctor.binary.cubin import is_cubin, read_cubin
-from cudadoctor.binary.device_code import Module, Place
+from cudadoctor.binary.device_code import Module
 from cudadoctor.binary.dynamic import DynamicInfo, read_dynamic
 from cudadoctor.binary.elf import is_elf, read_header, read_sections
 from cudadoctor.binary.elf_code import elf_modules, has_cuda_sections
@@ -18,6 +18,7 @@ from cudadoctor.binary.pe import is_pe, pe_modules, read_pe
 from cudadoctor.binary.ptx import read_ptx
 from cudadoctor.binary.source import BinaryError, MeteredSource
 from cudadoctor.binary.sweep import walk
+from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
     from cudadoctor.binary.source import ByteSource

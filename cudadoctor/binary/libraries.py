@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from cudadoctor.binary.dlopen_names import dlopen_names
 from cudadoctor.binary.loader import Resolved, Via
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource
+from cudadoctor.model.binaries import LibraryProblem, LibraryProblemKind, LibraryUse, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,46 +21,6 @@ if TYPE_CHECKING:
     from cudadoctor.matrices.sonames import SonameMatrix
 
 _CUDNN = "libcudnn"
-
-
-class Wanted(Enum):
-    """How a file names a library."""
-
-    NEEDED = "needed"
-    MAY_DLOPEN = "may-dlopen"
-    """Its text has the name; whether and when it is loaded is not known."""
-
-
-class LibraryUse(Struct, frozen=True, omit_defaults=True):
-    """One library that a file wants. `path` is None where nothing of that name would be found."""
-
-    name: str
-    wanted: Wanted
-    requester: str
-    path: str | None = None
-    via: str = ""
-    shadowed: tuple[str, ...] = ()
-    """Other copies of that name further down the search."""
-    rejected: tuple[str, ...] = ()
-    """Files of that name that the loader does not take, with the reason."""
-
-
-class LibraryProblemKind(Enum):
-    """What is wrong with what would be loaded."""
-
-    MISSING = "missing"
-    MISSING_SYMBOL_VERSION = "missing-symbol-version"
-    SEVERAL_CUDA_MAJORS = "several-cuda-majors"
-    MIXED_CUDNN = "mixed-cudnn"
-    """The parts of cuDNN come from different folders."""
-
-
-class LibraryProblem(Struct, frozen=True):
-    """One problem, its libraries and the sentence that says it."""
-
-    kind: LibraryProblemKind
-    libraries: tuple[str, ...]
-    what: str
 
 
 class LibraryReport(Struct, frozen=True):

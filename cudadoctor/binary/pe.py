@@ -10,9 +10,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.source import BinaryError, read_exact, read_text
 from cudadoctor.binary.sweep import sweep, walk
+from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

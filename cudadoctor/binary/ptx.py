@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cudadoctor.binary.device_code import PTX_KIND, Compression, Entry, Module, Place
+from cudadoctor.binary.device_code import PTX_KIND, Compression, Entry, Module
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import CodeKind, PtxIsa, SmTarget, VersionError
 
 if TYPE_CHECKING:

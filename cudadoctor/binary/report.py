@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from cudadoctor.binary.contents import Contents, ModuleGroup, group_of
+from cudadoctor.binary.contents import Contents, group_of
 from cudadoctor.binary.coverage import Gpu, Judgement, Verdict, judge, judge_module
-from cudadoctor.binary.device_code import UNKNOWN_LABEL, Place
+from cudadoctor.binary.device_code import UNKNOWN_LABEL
 from cudadoctor.binary.libraries import LibraryReport
 from cudadoctor.binary.live import LiveReport
 from cudadoctor.exit_codes import ExitCode
+from cudadoctor.model.binaries import ModuleGroup, Place
 from cudadoctor.model.versions import ComputeCapability, PtxIsa
 
 if TYPE_CHECKING:

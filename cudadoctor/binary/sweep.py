@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudadoctor.binary.cubin import CUBIN_START, read_cubin
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.fatbin import ALIGNMENT, CONTAINER_START, align, read_module
 from cudadoctor.binary.source import BinaryError
+from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

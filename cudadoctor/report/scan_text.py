@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cudadoctor.binary.coverage import Verdict
-from cudadoctor.binary.libraries import LibraryReport, Wanted
+from cudadoctor.binary.libraries import LibraryReport
 from cudadoctor.binary.report import FileReport, ModuleReport, ScanReport
+from cudadoctor.model.binaries import Wanted
 from cudadoctor.report import inert
 from cudadoctor.report.ink import GAP, Ink
 from cudadoctor.report.marks import Mark

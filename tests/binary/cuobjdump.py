@@ -7,9 +7,10 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND, Place
+from cudadoctor.binary.device_code import LTO_KIND, PTX_KIND, SASS_KIND
 from cudadoctor.binary.formats import open_binary
 from cudadoctor.binary.source import FileSource
+from cudadoctor.model.binaries import Place
 
 REQUIREMENT = "nvidia-cuda-cuobjdump==13.5.37"
 _LINE = re.compile(r"^(ELF|PTX) file +\d+: .*?(?:\.|^)sm_(\d+[af]?)\.(?:cubin|ptx)$", re.MULTILINE)

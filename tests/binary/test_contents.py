@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.binary.contents import Code, Contents, ModuleGroup, read_contents
-from cudadoctor.binary.device_code import Place
+from cudadoctor.binary.contents import Contents, read_contents
 from cudadoctor.binary.source import BytesSource, FileSource
 from cudadoctor.model import codec
+from cudadoctor.model.binaries import Code, ModuleGroup, Place
 from cudadoctor.model.versions import PtxIsa, SmTarget
 from tests.binary.test_fatbin import container, entry
 from tests.binary.test_formats import EXPECTED

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cudadoctor.binary.cubin import is_cubin, read_cubin
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.source import BytesSource
+from cudadoctor.model.binaries import Place
 
 
 def label(data: bytes) -> str | None:

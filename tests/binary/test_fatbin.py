@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.fatbin import CONTAINER_MAGIC, read_module
 from cudadoctor.binary.source import BytesSource
+from cudadoctor.model.binaries import Place
 from cudadoctor.model.versions import PtxIsa, SmTarget
 
 SPECIFIC, FAMILY = 0x100000, 0x200000

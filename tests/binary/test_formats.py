@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.binary.device_code import Compression, Place
+from cudadoctor.binary.device_code import Compression
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.source import BinaryError, BytesSource, FileSource
+from cudadoctor.model.binaries import Place
 from tests.binary.conftest import SAMPLES
 
 FAMILY = ("sm_100f", "sm_103a", "compute_120f PTX 9.0", "compute_100a PTX 9.0")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.binary.libraries import LibraryProblemKind, LibraryReport, Wanted, describe_libraries
+from cudadoctor.binary.libraries import LibraryReport, describe_libraries
 from cudadoctor.binary.loader import LoaderView
 from cudadoctor.matrices.catalog import Matrices
+from cudadoctor.model.binaries import LibraryProblemKind, Wanted
 
 Compile = Callable[..., Path]
 

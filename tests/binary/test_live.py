@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cudadoctor.binary.inputs import Interpreter
-from cudadoctor.binary.libraries import LibraryReport, LibraryUse, Wanted
+from cudadoctor.binary.libraries import LibraryReport
 from cudadoctor.binary.live import LiveDifference, LiveReport, import_live
+from cudadoctor.model.binaries import LibraryUse, Wanted
 from cudadoctor.system import RealSystem
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no procfs")

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.pe import read_pe
 from cudadoctor.binary.source import BinaryError, BytesSource
+from cudadoctor.model.binaries import Place
 from tests.binary.test_fatbin import container, entry
 
 HEADERS = 0x400

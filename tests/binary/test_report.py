@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from cudadoctor.binary.contents import Contents, ModuleGroup
+from cudadoctor.binary.contents import Contents
 from cudadoctor.binary.coverage import Gpu
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.formats import FileKind
 from cudadoctor.binary.report import SCHEMA, FileReport, ScanReport, cannot_run, code_counts, file_report, unreadable_report
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model import codec
+from cudadoctor.model.binaries import ModuleGroup, Place
 from cudadoctor.model.versions import ComputeCapability
 from tests.binary.test_coverage import group
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cudadoctor.binary import sweep as module_under_test
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.fatbin import CONTAINER_MAGIC
 from cudadoctor.binary.source import BinaryError, BytesSource
 from cudadoctor.binary.sweep import find_start, sweep, walk
+from cudadoctor.model.binaries import Place
 from tests.binary.test_fatbin import container, entry
 
 

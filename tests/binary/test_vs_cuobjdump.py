@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.binary.device_code import Place
+from cudadoctor.model.binaries import Place
 from tests.binary.cuobjdump import REQUIREMENT, cuobjdump_counts, our_counts, unseen_modules
 
 SAMPLES = (

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from cudadoctor.binary.contents import Code, Contents, ModuleGroup
-from cudadoctor.binary.device_code import Place
+from cudadoctor.binary.contents import Contents
 from cudadoctor.binary.formats import FileKind
 from cudadoctor.matrices import Matrices
+from cudadoctor.model.binaries import Code, ModuleGroup, Place
 from cudadoctor.model.versions import CudaVersion, SmTarget
 
 TOOLS = Path(__file__).parents[2] / "tools"

@@ -7,12 +7,12 @@ import unicodedata
 import pytest
 from rich.cells import cell_len
 
-from cudadoctor.binary.contents import Contents, ModuleGroup
+from cudadoctor.binary.contents import Contents
 from cudadoctor.binary.coverage import Gpu
-from cudadoctor.binary.device_code import Place
 from cudadoctor.binary.formats import FileKind
-from cudadoctor.binary.libraries import LibraryProblem, LibraryProblemKind, LibraryReport, LibraryUse, Wanted
+from cudadoctor.binary.libraries import LibraryReport
 from cudadoctor.binary.report import SCHEMA, FileReport, ModuleReport, ScanReport, file_report, unreadable_report
+from cudadoctor.model.binaries import LibraryProblem, LibraryProblemKind, LibraryUse, ModuleGroup, Place, Wanted
 from cudadoctor.model.versions import ComputeCapability
 from cudadoctor.report.options import Charset, Detail, RenderOptions
 from cudadoctor.report.scan_text import code_words, render, size_words

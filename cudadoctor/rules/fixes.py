@@ -140,11 +140,33 @@ PACKAGE_MANAGERS = {
     "sles": "zypper",
 }
 """`ID` of os-release to its package manager (each distribution's documentation)."""
+NAMES_FOR_PEOPLE = {
+    "ubuntu": "apt",
+    "debian": "apt",
+    "linux mint": "apt",
+    "pop!_os": "apt",
+    "fedora": "dnf",
+    "red hat": "dnf",
+    "rhel": "dnf",
+    "rocky": "dnf",
+    "alma": "dnf",
+    "centos": "dnf",
+    "amazon linux": "dnf",
+    "arch": "pacman",
+    "manjaro": "pacman",
+    "opensuse": "zypper",
+    "suse": "zypper",
+}
+"""Beginnings of distributions' names to the package manager."""
 
 
 def package_manager(snapshot: Snapshot) -> str | None:
-    """apt, dnf, pacman or zypper; None where the distribution is unknown."""
-    return PACKAGE_MANAGERS.get((maybe(snapshot.host.os_id) or "").lower())
+    """apt, dnf, pacman or zypper; None where the distribution is unknown. A pasted text gives only its name for people."""
+    known = PACKAGE_MANAGERS.get((maybe(snapshot.host.os_id) or "").lower())
+    if known is not None:
+        return known
+    name = (maybe(snapshot.host.os_name) or "").lower()
+    return next((manager for start, manager in NAMES_FOR_PEOPLE.items() if name.startswith(start)), None)
 
 
 def update_driver(case: Case, minimum: DriverRelease | None) -> tuple[Remedy, ...]:

@@ -172,3 +172,9 @@ def test_a_module_that_does_not_compile_needs_another_driver_release() -> None:
     finding = judged(text_only(error, host=Host(kernel_release=known("6.8.0-31-generic"), os_id=known("ubuntu")))).findings[0]
     assert finding.what == "The nvidia kernel module could not be built for kernel 6.8.0-31-generic."
     assert not any("dkms autoinstall" in command for fix in finding.fixes for command in fix.commands)
+
+
+def test_a_distribution_that_is_only_named_has_its_tool() -> None:
+    error = said("kernel-module-missing-for-kernel", "modprobe: FATAL: Module nvidia not found")
+    finding = judged(text_only(error, host=Host(os_name=known("Fedora Linux 40")))).findings[0]
+    assert finding.fixes[0].commands[0].startswith("sudo dnf install")

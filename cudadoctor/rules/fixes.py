@@ -162,9 +162,9 @@ NAMES_FOR_PEOPLE = {
 
 def package_manager(snapshot: Snapshot) -> str | None:
     """apt, dnf, pacman or zypper; None where the distribution is unknown. A pasted text gives only its name for people."""
-    known = PACKAGE_MANAGERS.get((maybe(snapshot.host.os_id) or "").lower())
-    if known is not None:
-        return known
+    os_id = maybe(snapshot.host.os_id)
+    if os_id is not None:
+        return PACKAGE_MANAGERS.get(os_id.lower())
     name = (maybe(snapshot.host.os_name) or "").lower()
     return next((manager for start, manager in NAMES_FOR_PEOPLE.items() if name.startswith(start)), None)
 

@@ -6,26 +6,19 @@ Nothing that is scanned is loaded or run. Files are read one after the other and
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from cudadoctor.binary.contents import Contents, read_contents
 from cudadoctor.binary.coverage import Gpu
-from cudadoctor.binary.elf import read_header, read_sections
-from cudadoctor.binary.elf_code import registered_modules
-from cudadoctor.binary.formats import FileKind, open_binary
+from cudadoctor.binary.formats import open_binary
 from cudadoctor.binary.inputs import (
-    InputError,
     InputKind,
     Interpreter,
     ScanInput,
-    find_package,
     folder_files,
     locate,
     may_be_binary,
@@ -35,23 +28,18 @@ from cudadoctor.binary.libraries import describe_libraries
 from cudadoctor.binary.live import LiveReport, import_live
 from cudadoctor.binary.report import SCHEMA, FileReport, ScanReport, file_report, module_report, unreadable_report
 from cudadoctor.binary.sonames import is_nvidia
-from cudadoctor.binary.source import BinaryError, FileSource, MeteredSource
+from cudadoctor.binary.source import BinaryError, FileSource
 from cudadoctor.binary.zip_member import wheel_members
-from cudadoctor.model.binaries import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from cudadoctor.binary.cache import ScanCache
-    from cudadoctor.binary.device_code import Module
     from cudadoctor.binary.loader import LoaderView
     from cudadoctor.binary.source import ByteSource
     from cudadoctor.matrices.sonames import SonameMatrix
     from cudadoctor.matrices.toolkits import ToolkitMatrix
-    from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget
-
-TORCH_LIBRARIES = ("libtorch_cuda.so", "torch_cuda.dll", "libtorch_cuda_cu.so", "libtorch.so")
-"""Where a torch build keeps its kernels; libtorch.so up to 1.8, a split library in some builds of 1.9 to 1.13 (recalled)."""
+    from cudadoctor.model.versions import ComputeCapability, CudaVersion
 
 
 class Detail(Enum):
@@ -118,77 +106,6 @@ def scan(options: ScanOptions) -> Iterator[FileReport]:
     for item in _inputs(options):
         yield from _scan_input(item, options)
     options.cache.save()
-
-
-@dataclass(frozen=True, slots=True)
-class PackageScan:
-    """The files of an installed package that carry GPU code or need CUDA libraries; `complete` is False where time ran out."""
-
-    name: str
-    files: tuple[FileReport, ...]
-    complete: bool
-
-
-def scan_packages(names: Iterable[str], folders: Sequence[str], options: ScanOptions, deadline: float) -> Iterator[PackageScan]:
-    """The packages of these names that are installed in `folders` (site-packages), for `check`; absent ones are left out.
-
-    No interpreter is asked. Stops at `deadline` (time.monotonic()); a package that was not looked at is reported incomplete.
-    """
-    for name in names:
-        try:
-            files = find_package(name, folders)
-        except InputError as error:
-            yield PackageScan(name, (unreadable_report(name, name, str(error)),), complete=False)
-            continue
-        if files is not None:
-            yield _scan_package(ScanInput(InputKind.PACKAGE, name, files=files), options, deadline)
-    options.cache.save()
-
-
-def _scan_package(item: ScanInput, options: ScanOptions, deadline: float) -> PackageScan:
-    reports: list[FileReport] = []
-    for path in item.files:
-        if time.monotonic() >= deadline:
-            return PackageScan(item.name, tuple(reports), complete=False)
-        report = _scan_file(path, item, options)
-        if report is not None and _is_of_interest(report):
-            reports.append(report)
-    return PackageScan(item.name, tuple(reports), complete=True)
-
-
-def torch_targets(lib_folder: str) -> tuple[SmTarget, ...] | None:
-    """The targets that torch was built for, as `torch.cuda.get_arch_list()` lists them, read from the binaries in `torch/lib`.
-
-    Those are the targets that most modules have; a few modules have more (sm_90a beside sm_90). Takes about 20 ms, torch is
-    not imported. None where the folder has no CUDA build of torch; raises BinaryError where it has one that cannot be read.
-    """
-    for name in TORCH_LIBRARIES:
-        path = Path(lib_folder, name)
-        if path.is_file():
-            found = _usual_targets(path)
-            if found:
-                return found
-    return None
-
-
-def _usual_targets(path: Path) -> tuple[SmTarget, ...]:
-    counts: Counter[SmTarget] = Counter()
-    total = 0
-    with FileSource(path) as file:
-        for module in _registered(MeteredSource(file)):
-            if not module.is_tiny:
-                total += 1
-                counts.update({entry.target for entry in module.entries if entry.target is not None})
-    return tuple(sorted(target for target, count in counts.items() if 2 * count > total))
-
-
-def _registered(source: MeteredSource) -> Iterator[Module]:
-    opened = open_binary(source)
-    if opened is None:
-        raise BinaryError("not a library")
-    if opened.kind is FileKind.ELF:
-        return registered_modules(source, read_sections(source, read_header(source)))
-    return (module for module in opened.modules if module.place is Place.REGISTERED)
 
 
 def _inputs(options: ScanOptions) -> Iterator[ScanInput]:

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,11 @@ from cudadoctor.binary.cache import ScanCache
 from cudadoctor.binary.coverage import Gpu, Verdict
 from cudadoctor.binary.inputs import InputError, Interpreter
 from cudadoctor.binary.loader import LoaderView
-from cudadoctor.binary.report import FileReport, cannot_run
-from cudadoctor.binary.source import BinaryError
+from cudadoctor.binary.report import FileReport
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices.catalog import Matrices
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, PtxIsa
-from cudadoctor.scan import Detail, LibrarySearch, ScanOptions, gpu_of, run_scan, scan, scan_packages, torch_targets
+from cudadoctor.scan import Detail, LibrarySearch, ScanOptions, gpu_of, run_scan, scan
 from cudadoctor.system import RealSystem
 from tests.binary.conftest import SAMPLES, compile_library, samples, wheel
 
@@ -151,53 +148,6 @@ def test_driver_decides_about_ptx() -> None:
     assert gpu_of(ComputeCapability(9, 0), CudaVersion.of(12, 4), toolkits).driver_ptx_isa == PtxIsa(8, 4)
     assert gpu_of(ComputeCapability(9, 0), None, toolkits).driver_ptx_isa is None
     assert gpu_of(ComputeCapability(9, 0), CudaVersion.of(99, 0), toolkits).driver_ptx_isa is None
-
-
-@pytest.fixture
-def site(samples: Path, tmp_path: Path) -> Path:
-    """A site-packages folder with two packages, one of them without metadata."""
-    for name in ("flash_attn/kernel.so", "mine/kernel.so"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_bytes((samples / "plain.so").read_bytes())
-    (tmp_path / "flash_attn-2.8.0.dist-info").mkdir()
-    (tmp_path / "flash_attn-2.8.0.dist-info/RECORD").write_text("flash_attn/__init__.py,,\nflash_attn/kernel.so,,\n")
-    return tmp_path
-
-
-def test_installed_packages_for_check(site: Path) -> None:
-    gpu = Gpu(ComputeCapability(7, 5))
-    found = tuple(scan_packages(("flash-attn", "absent", "mine"), (str(site),), options(gpu=gpu), time.monotonic() + 60))
-    assert [(package.name, package.complete) for package in found] == [("flash-attn", True), ("mine", True)]
-    assert [file.path for file in found[0].files] == [str(site / "flash_attn/kernel.so")]
-    assert all(cannot_run(package.files) for package in found)
-
-
-def test_packages_after_the_deadline_are_incomplete(site: Path) -> None:
-    found = tuple(scan_packages(("flash-attn",), (str(site),), options(), time.monotonic() - 1))
-    assert [(package.files, package.complete) for package in found] == [((), False)]
-
-
-def test_package_without_record_is_a_problem(site: Path) -> None:
-    (site / "flash_attn-2.8.0.dist-info/RECORD").unlink()
-    (package,) = scan_packages(("flash-attn",), (str(site),), options(), time.monotonic() + 60)
-    assert "RECORD" in package.files[0].problem
-    assert not package.complete
-
-
-def test_torch_targets_are_those_of_most_modules(samples: Path, tmp_path: Path) -> None:
-    (tmp_path / "libtorch_cuda.so").write_bytes((samples / "compressed.so").read_bytes())
-    found = torch_targets(str(tmp_path))
-    assert found is not None
-    assert [str(target) for target in found] == ["sm_75", "compute_120", "sm_120"]
-
-
-def test_torch_without_cuda(samples: Path, tmp_path: Path, compile_library: Callable[..., Path]) -> None:
-    assert torch_targets(str(tmp_path)) is None
-    compile_library(tmp_path / "libtorch.so")
-    assert torch_targets(str(tmp_path)) is None
-    (tmp_path / "libtorch_cuda.so").write_bytes((samples / "plain.so").read_bytes()[:200])
-    with pytest.raises(BinaryError):
-        torch_targets(str(tmp_path))
 
 
 AARCH64 = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_27_aarch64", "--only-binary=:all:")

@@ -154,7 +154,7 @@ def find_package(name: str, folders: Sequence[str]) -> tuple[str, ...] | None:
     for folder in folders:
         record = _record_of(name, folder)
         if record is not None:
-            return tuple(_recorded(record, folder))
+            return tuple(recorded_files(record, folder))
     for folder in folders:
         module = Path(folder, name.replace("-", "_"))
         if module.is_dir():
@@ -163,23 +163,24 @@ def find_package(name: str, folders: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _record_of(name: str, folder: str) -> Path | None:
-    wanted = _normalised(name)
+    wanted = normalised(name)
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names are wanted
     except OSError:
         return None
     for entry in names:
-        if entry.endswith(".dist-info") and _normalised(entry.removesuffix(".dist-info").rsplit("-", 1)[0]) == wanted:
+        if entry.endswith(".dist-info") and normalised(entry.removesuffix(".dist-info").rsplit("-", 1)[0]) == wanted:
             return Path(folder, entry, "RECORD")
     return None
 
 
-def _normalised(name: str) -> str:
+def normalised(name: str) -> str:
+    """A package's name as the index spells it: lower case, hyphens."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _recorded(record: Path, folder: str) -> Iterator[str]:
-    """The files that RECORD lists and that may be binaries."""
+def recorded_files(record: Path, folder: str) -> Iterator[str]:
+    """The files that RECORD lists and that may be binaries; raises InputError where it cannot be read."""
     try:
         with record.open(encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read(_MAX_RECORD).splitlines()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-DRIVER_SOURCE = "driver library"
+DRIVER_SOURCE = "libcuda"
 MOMENTARY = frozenset(
     {
         "memory_used_bytes",

@@ -41,6 +41,7 @@ def _options_with_their_values(lines: list[str], width: int) -> list[str]:
     for number in range(len(kept) - 1):
         head, _, last = kept[number].rpartition(" ")
         together = f"{CONTINUATION_INDENT}{last} {kept[number + 1].strip()}"
-        if last.startswith("--") and "=" not in last and head.strip() and cell_len(together) + 2 <= width:
+        is_option = last.startswith("--") and not any(character in last for character in "='\"")
+        if is_option and head.strip() and cell_len(together) + 2 <= width:
             kept[number], kept[number + 1] = head, together
     return kept

@@ -208,9 +208,15 @@ def _toolkit_row(report: Report, toolkit: Toolkit, concerning: Sequence[Finding]
     if isinstance(toolkit.nvcc, Missing) and toolkit.nvcc.reason is MissingReason.NOT_FOUND:
         value += ", no nvcc"
     if count > 1:
-        value += f", {toolkit.root}" + (" (used for builds)" if toolkit.chosen_for_builds else "")
+        value += f", {_short_root(toolkit.root)}" + (" (used for builds)" if toolkit.chosen_for_builds else "")
     mark, words = _verdict(report, "2", concerning, release if isinstance(release, Missing) else None)
     return StackRow("Toolkit", value, mark, words, ", ".join(toolkit.found_by[:3]) or _sources(release))
+
+
+def _short_root(root: str) -> str:
+    """The folder; of one inside a Python's packages only the part that tells it apart, since the Python stands in the header."""
+    _, packages, inside = root.partition("/site-packages/")
+    return f"site-packages/{inside}" if packages else root
 
 
 def _torch_row(report: Report) -> Iterator[StackRow]:

@@ -67,6 +67,7 @@ def test_what_may_change_by_cutting_is_left_whole(command: str) -> None:
 
 @given(st.lists(st.text(alphabet="ab-='\" ", max_size=12), max_size=20).map(" ".join), st.integers(10, 60))
 @example("'a b", 10)
+@example("  = ' --' =", 10)
 def test_any_command_that_a_shell_can_read_stays_the_same(command: str, width: int) -> None:
     try:
         wanted = arguments(command)

@@ -118,8 +118,9 @@ def started_with_gpu(case: Case) -> bool:
 
 
 def other_gpu_only(case: Case) -> tuple[ErrorSeen, ...]:
-    """Texts that show a GPU of another vendor, or say that there is none, where nothing shows an NVIDIA GPU."""
-    if nvidia_gpu_present(case.snapshot) is Presence.YES or container_shown(case):
+    """Texts that show a GPU of another vendor, or say that there is none, where nothing shows an NVIDIA GPU or its driver."""
+    driver_shown = maybe(case.snapshot.driver.driver_release) is not None or case.saw("nvml-version-mismatch", "cuda-error-999")
+    if driver_shown or nvidia_gpu_present(case.snapshot) is Presence.YES or container_shown(case):
         return ()
     return (*case.errors("no-nvidia-gpu"), *case.errors("shown-other-gpu")[:1])
 

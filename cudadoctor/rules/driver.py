@@ -124,6 +124,8 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
 
 
 def _told_of_no_gpu(case: Case, shown: tuple[ErrorSeen, ...]) -> Problem:
+    """What a text says of the GPU: certain only where a program that looked at the bus says so."""
+    guessed = shown[0].kind == "shown-other-gpu" or "/dev/nvidia0" in shown[0].text
     return Problem(
         subject="machine",
         what="The text shows no NVIDIA GPU, only a display controller of another vendor."
@@ -131,7 +133,8 @@ def _told_of_no_gpu(case: Case, shown: tuple[ErrorSeen, ...]) -> Problem:
         else "A program looked for an NVIDIA GPU and found none.",
         why="CUDA programs run on NVIDIA GPUs only.",
         evidence=(*as_evidence(shown), *as_evidence(case.errors(*CUDA_FAILURES))),
-        confidence=Confidence.LIKELY,
+        severity=Severity.WARNING if guessed else Severity.ERROR,
+        confidence=Confidence.POSSIBLE if guessed else Confidence.LIKELY,
     )
 
 
@@ -337,8 +340,6 @@ def kernel_module_not_loaded(case: Case) -> Iterable[Problem]:
 
 
 def _texts_of_absent_module(case: Case) -> tuple[Evidence, ...]:
-    if other_gpu_only(case):
-        return ()
     unloaded = tuple(error for error in case.errors("nvml-init-failed") if "not loaded" in error.text.lower())
     return (*seen(case, "kernel-module-not-loaded", "smi-cannot-communicate"), *as_evidence(unloaded))
 

@@ -197,6 +197,7 @@ def uvm_broken_after_suspend(case: Case) -> Iterable[Problem]:
         evidence=(*texts, *cu_init_evidence(case), *told[:1]),
         remedies=(*driver_fixes.reload_uvm(), driver_fixes.read_kernel_log()),
         confidence=Confidence.LIKELY if told or live else Confidence.POSSIBLE,
+        severity=Severity.ERROR if told or live else Severity.WARNING,
     )
 
 

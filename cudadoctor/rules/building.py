@@ -1,4 +1,4 @@
-"""Rules about what a build asks of CMake and of the system (CD255 to CD257)."""
+"""Rules about what a build asks of CMake and of the system (CD255 to CD260)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from cudadoctor.archs import ArchStyle
 from cudadoctor.model.fact import known
-from cudadoctor.model.finding import Fix, Severity
+from cudadoctor.model.finding import Confidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.arch_lists import CMAKE_ENTRY
+from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
-from cudadoctor.rules.fixes import here
+from cudadoctor.rules.fixes import here, interpreter
 from cudadoctor.rules.questions import environment
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
@@ -201,6 +202,74 @@ def _conda_header(case: Case, header: str) -> tuple[Remedy, ...]:
     return (Remedy(fix),)
 
 
+def ninja_missing(case: Case) -> Iterable[Problem]:
+    """torch's extension builder does not find ninja.
+
+    What it checks: torch's text "Ninja is required to load C++ extensions" and its kin.
+
+    Why it matters: extensions that are built while a program runs need it; setup.py builds without it compile one file at a
+    time.
+
+    How to fix: install it into the environment that builds, and let its bin folder be on PATH.
+
+    When it is wrong: an interpreter that is called by its path, without the environment being active, does not see the ninja
+    that is installed there.
+
+    Sources: torch/utils/cpp_extension.py, verify_ninja_availability.
+    """
+    texts = seen(case, "ninja-missing")
+    if texts:
+        yield Problem(
+            subject="ninja",
+            what="ninja, which torch's extension builder starts, is not found.",
+            why="Nothing is wrong with CUDA: the build tool is missing in this environment, or its folder is not on PATH.",
+            evidence=texts,
+            remedies=(
+                Remedy(
+                    Fix(
+                        title="Install ninja into the environment",
+                        commands=(f"{interpreter(case.snapshot)} -m pip install ninja",),
+                        where=here(case.snapshot),
+                        verify=("ninja --version",),
+                    )
+                ),
+            ),
+        )
+
+
+def build_out_of_memory(case: Case) -> Iterable[Problem]:
+    """The system killed a compiler during a build for want of memory.
+
+    What it checks: texts of gcc and nvcc in which cc1plus, cicc or ptxas died of signal 9.
+
+    Why it matters: builds such as flash-attn start a compiler for each core, each of which takes several GiB of main memory.
+
+    How to fix: let fewer run at once (MAX_JOBS, NVCC_THREADS), or build on a machine with more memory.
+
+    When it is wrong: a job's time limit kills in the same way.
+
+    Sources: gcc and nvcc texts; torch/utils/cpp_extension.py, MAX_JOBS.
+    """
+    texts = seen(case, "build-out-of-memory")
+    if texts:
+        yield Problem(
+            subject="build",
+            what="The system killed a compiler: main memory (not the GPU's) did not suffice.",
+            why="The build starts a compiler for each core, and each takes several GiB.",
+            evidence=texts,
+            remedies=(
+                Remedy(
+                    Fix(
+                        title="Let fewer compilers run at once",
+                        commands=("export MAX_JOBS=2 NVCC_THREADS=1 CMAKE_BUILD_PARALLEL_LEVEL=2",),
+                        where=here(case.snapshot),
+                    )
+                ),
+            ),
+            confidence=Confidence.LIKELY,
+        )
+
+
 RULES = (
     Rule(
         "CD255",
@@ -212,4 +281,6 @@ RULES = (
     ),
     Rule("CD256", "cmake-too-old", Severity.ERROR, "CMake is older than the build needs", cmake_too_old),
     Rule("CD257", "system-header-missing", Severity.ERROR, "A system header is missing for the compiler", system_header_missing),
+    Rule("CD259", "ninja-missing", Severity.ERROR, "torch's extension builder does not find ninja", ninja_missing),
+    Rule("CD260", "build-out-of-memory", Severity.ERROR, "A compiler was killed for want of memory", build_out_of_memory),
 )

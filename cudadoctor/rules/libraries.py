@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, SearchFolder, Snapshot
-from cudadoctor.rules import library_fixes
+from cudadoctor.rules import library_fixes, toolkit_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
 from cudadoctor.rules.questions import Presence, nvidia_gpu_present, platform, torch
 from cudadoctor.rules.toolkit_questions import (
+    build_toolkit,
     quoted,
     variable_evidence,
 )
@@ -135,6 +136,66 @@ def _on_windows(case: Case) -> bool:
     if platform(case.snapshot) is not None:
         return platform(case.snapshot) is Platform.WINDOWS
     return case.saw("windows-dll-load-failed") or any(".dll" in one.text.lower() for one in case.snapshot.errors)
+
+
+def libdevice_missing(case: Case) -> Iterable[Problem]:
+    """A compiler does not find libdevice, the library of device functions that a toolkit brings.
+
+    What it checks: texts of XLA (TensorFlow, jax), numba and clang.
+
+    Why it matters: what is compiled at run time for the GPU fails, although everything else works.
+
+    How to fix: name a toolkit that has nvvm/libdevice in XLA_FLAGS (or CUDA_HOME), or install the wheel that brings it.
+
+    When it is wrong: never seen.
+
+    Sources: XLA, gpu_backend_lib; file list of the nvidia-cuda-nvcc wheels.
+    """
+    texts = seen(case, "libdevice-missing")
+    if not texts:
+        return
+    kit = build_toolkit(case.snapshot)
+    root = kit.root if kit is not None and kit.root else "/usr/local/cuda"
+    yield Problem(
+        subject="libdevice",
+        what="libdevice, which a compiler at run time needs, is not found.",
+        why="It lies in nvvm/libdevice of a toolkit; the compiler looks into its own default folders only.",
+        evidence=texts,
+        remedies=toolkit_fixes.set_variable(case, "XLA_FLAGS", f"--xla_gpu_cuda_data_dir={root}", "Name the toolkit for XLA"),
+        tags=("cuda-lib-missing",),
+    )
+
+
+def cuda_lib_too_old(case: Case) -> Iterable[Problem]:
+    """A CUDA library that is loaded is older than the one that the program was compiled with.
+
+    What it checks: jax's text "Found cuSPARSE version X, but JAX was built against version Y". cuDNN has a rule of its own.
+
+    Why it matters: the program refuses to use the GPU.
+
+    How to fix: upgrade the library's wheel; where LD_LIBRARY_PATH leads to an older toolkit, start without it.
+
+    When it is wrong: never where the program itself compares.
+
+    Sources: jax_plugins/cuda, _version_check.
+    """
+    errors = [
+        one
+        for one in case.errors("jax-cuda-init-failed")
+        if "wanted" in one.values and "library" in one.values and "cudnn" not in one.values["library"].lower()
+    ]
+    if not errors:
+        return
+    values = errors[0].values
+    path = variable_evidence(case.snapshot, "LD_LIBRARY_PATH")
+    yield Problem(
+        subject=values["library"],
+        what=f"{values['library']} {values.get('have', '')} is loaded; the program was built against {values['wanted']}.",
+        why="An older copy is found first, by LD_LIBRARY_PATH or because the environment's own is older.",
+        evidence=(*quoted(errors), *path),
+        remedies=library_fixes.clear_library_path(case, _shadowing(case.snapshot)),
+        tags=("ld-library-path-shadow",) if path else (),
+    )
 
 
 def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
@@ -330,4 +391,6 @@ RULES = (
         "The system's C or C++ library is too old for a binary",
         system_library_too_old,
     ),
+    Rule("CD307", "libdevice-missing", Severity.ERROR, "libdevice is not found", libdevice_missing),
+    Rule("CD308", "cuda-lib-too-old", Severity.ERROR, "A loaded CUDA library is older than the program needs", cuda_lib_too_old),
 )

@@ -234,8 +234,10 @@ def cuda_home_wrong(case: Case) -> Iterable[Problem]:
     meant = next((kit for kit in kits if named[0] in kit.found_by), None)
     if meant is not None and "nvcc" not in meant.missing_parts:
         return
-    what = "leads to no CUDA toolkit" if meant is None else "leads to a folder that has parts of a toolkit but no nvcc"
-    yield _home_problem(case, named[0], f"{named[0]}={named[1]!r} {what}.", ONLY_WHEN_COMPILING, severity=Severity.WARNING)
+    nowhere = meant is None
+    what = "leads to no CUDA toolkit" if nowhere else "leads to a folder that has parts of a toolkit but no nvcc"
+    severity = Severity.WARNING if nowhere else Severity.NOTE
+    yield _home_problem(case, named[0], f"{named[0]}={named[1]!r} {what}.", ONLY_WHEN_COMPILING, severity=severity)
 
 
 def _said_wrong(case: Case) -> Iterable[Problem]:

@@ -28,6 +28,7 @@ from cudadoctor.rules.toolkit_questions import (
     build_toolkit,
     chosen,
     title,
+    toolkits_with_nvcc,
     version_evidence,
 )
 
@@ -180,7 +181,7 @@ def benign_smi_vs_nvcc(case: Case) -> Iterable[Problem]:
 
 def _installed_releases(case: Case) -> Iterable[tuple[CudaVersion, tuple[Evidence, ...]]]:
     """The releases of toolkits: as their compilers say, then as the folders of their libraries say."""
-    for kit in maybe(case.snapshot.toolkits) or ():
+    for kit in toolkits_with_nvcc(case.snapshot):
         version = maybe(kit.toolkit_version)
         if version is not None:
             yield version, version_evidence(kit)

@@ -20,6 +20,7 @@ from cudadoctor.rules.toolkit_questions import (
     looked_for_toolkits,
     nvcc_version,
     title,
+    toolkits_with_nvcc,
     variable_evidence,
     version_evidence,
 )
@@ -44,7 +45,7 @@ def toolkit_incomplete(case: Case) -> Iterable[Problem]:
     Sources: contents of the toolkit packages; torch/include/ATen/cuda.
     """
     kit, version = chosen(case)
-    lacking = [part for part in kit.missing_parts if part != "nvcc"]
+    lacking = kit.missing_parts
     if not lacking or not looked_for_toolkits(case.snapshot):
         return
     broken = [part for part in lacking if part in ESSENTIAL_PARTS]
@@ -145,7 +146,8 @@ def several_toolkits(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA installation guide for Linux.
     """
-    kits = [kit for kit in known(case.snapshot.toolkits) if maybe(kit.toolkit_version) is not None]
+    known(case.snapshot.toolkits)
+    kits = [kit for kit in toolkits_with_nvcc(case.snapshot) if maybe(kit.toolkit_version) is not None]
     if len({_release(kit) for kit in kits}) < 2:
         return
     taken = build_toolkit(case.snapshot)

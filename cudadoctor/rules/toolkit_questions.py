@@ -32,7 +32,7 @@ def build_toolkit(snapshot: Snapshot) -> Toolkit | None:
 def nvcc_version(snapshot: Snapshot) -> CudaVersion | None:
     """The version of the nvcc that builds would take, where it is known."""
     kit = build_toolkit(snapshot)
-    return maybe(kit.toolkit_version) if kit is not None else None
+    return maybe(kit.toolkit_version) if kit is not None and "nvcc" not in kit.missing_parts else None
 
 
 def toolkits_with_nvcc(snapshot: Snapshot) -> tuple[Toolkit, ...]:
@@ -52,6 +52,8 @@ def chosen(case: Case) -> tuple[Toolkit, CudaVersion]:
     kit = build_toolkit(case.snapshot)
     if kit is None:
         raise NotApplicableError("no toolkit is installed" if not kits else "no nvcc would be chosen for builds")
+    if "nvcc" in kit.missing_parts:
+        raise NotApplicableError(f"{kit.root} holds libraries only, no nvcc")
     return kit, known(kit.toolkit_version)
 
 

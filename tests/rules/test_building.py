@@ -17,6 +17,10 @@ from tests.rules.build_machines import (
 from tests.rules.builders import said
 
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
+    ("ninja-missing", "nothing built", machine(), "pass"),
+    ("ninja-missing", "torch says so", told(said("ninja-missing")), "error"),
+    ("build-out-of-memory", "nothing built", machine(), "pass"),
+    ("build-out-of-memory", "cc1plus was killed", told(said("build-out-of-memory", program="cc1plus")), "error"),
     ("cmake-arch-invalid", "not set", machine(), "pass"),
     ("cmake-arch-invalid", "well formed", machine(variables(CUDAARCHS="native")), "pass"),
     ("cmake-arch-invalid", "with a dot", machine(variables(CUDAARCHS="8.9")), "warning"),

@@ -10,6 +10,7 @@ from cudadoctor.model.snapshot import SearchFolder, Snapshot
 from tests.rules.build_machines import (
     changed,
     errors,
+    errors_of,
     findings,
     judge,
     library_path,
@@ -27,6 +28,21 @@ GONE = SearchFolder(path="/opt/gone/lib", exists=False)
 NO_IMPORT = torch(imports=Missing(MissingReason.FAILED, "undefined symbol", "torch child"))
 
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
+    ("libdevice-missing", "nothing compiled", machine(), "pass"),
+    ("libdevice-missing", "XLA says so", told(said("libdevice-missing")), "error"),
+    ("cuda-lib-too-old", "nothing said", machine(), "pass"),
+    (
+        "cuda-lib-too-old",
+        "jax compares",
+        told(said("jax-cuda-init-failed", library="cuSPARSE", have="12103", wanted="12200")),
+        "error",
+    ),
+    (
+        "cuda-lib-too-old",
+        "cuDNN has its own",
+        told(said("jax-cuda-init-failed", library="cuDNN", have="8600", wanted="8700")),
+        "pass",
+    ),
     ("libcudart-missing", "all there", machine(), "pass"),
     ("libcudart-missing", "the loader says so", told(said("libcudart-missing", library="libcudart.so.11.0")), "error"),
     ("cuda-lib-missing", "all there", machine(), "pass"),
@@ -93,3 +109,14 @@ def test_shadowing_folder_alone_is_taken_out(matrices: Matrices) -> None:
     snapshot = changed(machine(library_path(SHADOW, good)), errors(said("ld-library-path-shadow")))
     (found,) = findings(judge(snapshot, matrices), "ld-library-path-shadow")
     assert found.fixes[0].commands == ("export LD_LIBRARY_PATH=/opt/mine/lib",)
+
+
+def test_older_library_on_the_path_is_shadowing(matrices: Matrices) -> None:
+    compared = said("jax-cuda-init-failed", library="cuSPARSE", have="12103", wanted="12200")
+    snapshot = changed(machine(library_path(SHADOW)), errors(compared))
+    assert {"cuda-lib-too-old", "ld-library-path-shadow"} <= errors_of(judge(snapshot, matrices))
+
+
+def test_libdevice_of_the_toolkit_here_is_named(matrices: Matrices) -> None:
+    (found,) = findings(judge(changed(machine(), errors(said("libdevice-missing"))), matrices), "libdevice-missing")
+    assert found.fixes[0].commands == ("export XLA_FLAGS=--xla_gpu_cuda_data_dir=/usr/local/cuda-12.8",)

@@ -79,7 +79,7 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
         "cuda-home-wrong",
         "a toolkit without nvcc",
         machine(variables(CUDA_HOME="/usr/local/cuda-12.8"), toolkits(kit("12.8", found_by=("CUDA_HOME",), missing=("nvcc",)))),
-        "warning",
+        "note",
     ),
     (
         "cuda-home-wrong",
@@ -123,6 +123,12 @@ def test_healthy_machines_give_no_error_and_no_warning(name: str, release: str |
     kits = () if release is None else (kit(min(cuda.value, supported.value).release),)
     results = judge(changed(base, toolkits(*kits)), matrices)
     assert [one.name for one in results.findings if one.severity is not Severity.NOTE] == []
+
+
+def test_libraries_of_a_runtime_image_are_no_toolkit(matrices: Matrices) -> None:
+    runtime = kit("11.8", missing=("nvcc", "ptxas", "cicc", "CUDA headers"))
+    results = judge(machine(toolkits(runtime), variables(TORCH_CUDA_ARCH_LIST="8.9", CUDA_HOME="/usr/local/cuda-11.8")), matrices)
+    assert [one.name for one in results.findings if one.severity is not Severity.NOTE] == ["cuda-home-wrong"]
 
 
 @pytest.mark.parametrize(

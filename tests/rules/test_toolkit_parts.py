@@ -30,6 +30,7 @@ TWO_RELEASES = (kit("12.8"), kit("11.8", found_by=("/usr/local/cuda-11.8",), cho
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("toolkit-incomplete", "complete", machine(), "pass"),
     ("toolkit-incomplete", "no toolkit", machine(toolkits()), "not_applicable"),
+    ("toolkit-incomplete", "libraries only", machine(toolkits(kit("12.8", missing=("nvcc", "ptxas")))), "not_applicable"),
     ("toolkit-incomplete", "unknown", machine(unasked("toolkits")), "unknown"),
     ("toolkit-incomplete", "no library headers", machine(toolkits(kit("12.8", missing=("cuSPARSE headers",)))), "note"),
     ("toolkit-incomplete", "no ptxas", machine(toolkits(kit("12.8", missing=("ptxas",)))), "warning"),

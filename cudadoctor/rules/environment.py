@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cudadoctor.model.fact import known, maybe
+from cudadoctor.model.fact import Known, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import driver_fixes
@@ -70,7 +70,8 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
     value = known(case.snapshot.environment).get(VISIBLE_DEVICES)
     if value is None or not value.strip() or value.split(",")[0].strip() == "-1":
         return
-    count = len(gpus(case.snapshot)) or None
+    value = _without_command(value)
+    count = len(gpus(case.snapshot)) if _lists_all_gpus(case) else None
     bad = next((entry for entry in value.split(",") if not _is_device(entry, count)), None)
     if bad is None or bad.strip() == "-1":
         return
@@ -82,6 +83,19 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
         evidence=variable_evidence(VISIBLE_DEVICES, value),
         remedies=driver_fixes.unset(case, VISIBLE_DEVICES),
     )
+
+
+def _without_command(value: str) -> str:
+    """The value without the command that a pasted line `CUDA_VISIBLE_DEVICES=0,1 python train.py` goes on with."""
+    first, blank, rest = value.strip().partition(" ")
+    return first if blank and rest[:1].isalpha() else value
+
+
+def _lists_all_gpus(case: Case) -> bool:
+    """Can the GPUs be counted? A pasted text often shows some of them only, unless its error says that none was found."""
+    if not gpus(case.snapshot):
+        return False
+    return isinstance(case.snapshot.driver.nvml, Known) or case.saw("cuda-error-100", "torch-no-gpu-visible")
 
 
 def _is_device(entry: str, count: int | None) -> bool:

@@ -66,6 +66,9 @@ TABLE: Table = {
         ("a MIG UUID", visible("MIG-0e6cf7f7-0000-4000-8000-000000000000"), PASS),
         ("a GPU UUID", visible("GPU-0e6cf7f7"), PASS),
         ("cut on purpose", visible("0,1,-1"), PASS),
+        ("with the command that follows", visible("0,1 python train.py"), PASS),
+        ("blanks inside", visible("0, all"), FAIL),
+        ("beyond the GPUs that a text happens to show", visible("3", text_only(gpus=known((gpu("A100", "8.0"),)))), PASS),
         ("environment unreadable", UNREADABLE, UNKNOWN),
     ),
     "visible-devices-renumbering": (

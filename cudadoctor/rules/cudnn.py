@@ -454,6 +454,9 @@ def cudnn_fails(case: Case) -> Iterable[Problem]:
     texts = seen(case, "cudnn-not-initialized")
     if not texts or case.saw("cudnn-version-mismatch", "libcudnn-missing", "cuda-out-of-memory", "app-device-assert"):
         return
+    if all("NOT_SUPPORTED" in text.value.upper() for text in texts):
+        # torch tries several plans and warns of each that cuDNN does not have; the next one works.
+        return
     yield Problem(
         subject="cuDNN",
         what="cuDNN fails to start or to run.",

@@ -14,6 +14,7 @@ from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
 from cudadoctor.rules.questions import platform, torch, torch_cuda_version
 from cudadoctor.rules.toolkit_questions import (
+    HOME_VARIABLES,
     ONLY_WHEN_COMPILING,
     build_toolkit,
     home_evidence,
@@ -21,6 +22,7 @@ from cudadoctor.rules.toolkit_questions import (
     looked_for_toolkits,
     nvcc_version,
     quoted,
+    title,
     toolkits_with_nvcc,
     version_evidence,
 )
@@ -340,30 +342,49 @@ def wrong_nvcc_on_path(case: Case) -> Iterable[Problem]:
 
     Sources: CMake, FindCUDAToolkit; torch cmake/public/cuda.cmake; Debian and Ubuntu package nvidia-cuda-toolkit.
     """
-    texts = seen(case, "wrong-nvcc-on-path", "cudatoolkit-compiler-mismatch")
     snapshot = case.snapshot
-    old = _distribution_nvcc_in_the_way(case)
-    if not texts and old is not None:
+    texts = seen(case, "wrong-nvcc-on-path", "cudatoolkit-compiler-mismatch")
+    old = _distribution_kit(snapshot)
+    better = _better_toolkit(snapshot, old)
+    if not texts and old is not None and better is not None:
         texts = seen(case, "unsupported-gpu-architecture", "nvcc-torch-mismatch", "toolkit-too-old")
     if texts:
-        values = next((one.values for one in case.errors("wrong-nvcc-on-path") if one.values), {})
-        have, wanted = values.get("have"), values.get("wanted")
-        better = _better_toolkit(snapshot, old)
+        yield _failed_with_other_nvcc(case, texts, old, better)
+        return
+    known(snapshot.toolkits)
+    if old is not None and better is not None:
         yield Problem(
             subject="nvcc",
-            what=f"The build takes an nvcc of CUDA {have}, and headers of CUDA {wanted}."
-            if have and wanted
-            else "Another nvcc than that of the intended toolkit is found first.",
-            why="CMake takes the first nvcc on PATH; the distribution's package puts an old one in /usr/bin.",
-            evidence=(*texts, *version_evidence(old)),
-            remedies=toolkit_fixes.use_toolkit(case, better)
-            if better is not None
-            else toolkit_fixes.install_fitting_toolkit(case),
+            what=f"Builds take the distribution's {title(old)}; {title(better)} in {better.root} is newer and not found first.",
+            why=f"The distribution's package puts its nvcc in /usr/bin. {ONLY_WHEN_COMPILING}",
+            evidence=(*version_evidence(old), *version_evidence(better)),
+            remedies=toolkit_fixes.use_toolkit(case, better),
+            severity=Severity.WARNING,
         )
         return
-    kits = known(snapshot.toolkits)
+    yield from _path_and_home_differ(case)
+
+
+def _failed_with_other_nvcc(case: Case, texts: tuple[Evidence, ...], old: Toolkit | None, better: Toolkit | None) -> Problem:
+    values = next((one.values for one in case.errors("wrong-nvcc-on-path") if one.values), {})
+    have, wanted = values.get("have"), values.get("wanted")
+    use = toolkit_fixes.use_toolkit(case, better) if better is not None else toolkit_fixes.install_fitting_toolkit(case)
+    return Problem(
+        subject="nvcc",
+        what=f"The build takes an nvcc of CUDA {have}, and headers of CUDA {wanted}."
+        if have and wanted
+        else "Another nvcc than that of the intended toolkit is found first.",
+        why="CMake takes the first nvcc on PATH; the distribution's package puts an old one in /usr/bin.",
+        evidence=(*texts, *version_evidence(old)),
+        remedies=use,
+    )
+
+
+def _path_and_home_differ(case: Case) -> Iterable[Problem]:
+    """The nvcc on PATH and the toolkit in CUDA_HOME are of different CUDA majors."""
+    kits = maybe(case.snapshot.toolkits) or ()
     on_path = next((kit for kit in kits if "PATH" in kit.found_by), None)
-    in_home = next((kit for kit in kits if any(name in kit.found_by for name in ("CUDA_HOME", "CUDA_PATH"))), None)
+    in_home = next((kit for kit in kits if any(name in kit.found_by for name in HOME_VARIABLES)), None)
     if on_path is None or in_home is None or on_path is in_home:
         return
     first, second = known(on_path.toolkit_version), known(in_home.toolkit_version)
@@ -372,22 +393,20 @@ def wrong_nvcc_on_path(case: Case) -> Iterable[Problem]:
             subject="nvcc",
             what=f"The nvcc on PATH is of CUDA {first.release} ({on_path.root}), CUDA_HOME leads to {second.release} ({in_home.root}).",
             why=f"CMake takes the first, torch's extension builder the second. {ONLY_WHEN_COMPILING}",
-            evidence=(*version_evidence(on_path), *version_evidence(in_home), *home_evidence(snapshot)),
+            evidence=(*version_evidence(on_path), *version_evidence(in_home), *home_evidence(case.snapshot)),
             remedies=toolkit_fixes.use_toolkit(case, in_home),
             severity=Severity.WARNING,
         )
 
 
-def _distribution_nvcc_in_the_way(case: Case) -> Toolkit | None:
-    """The distribution's toolkit, where a build with it failed and a newer toolkit is here."""
-    if not case.saw("unsupported-gpu-architecture", "nvcc-torch-mismatch", "toolkit-too-old"):
-        return None
-    used = build_toolkit(case.snapshot) or next(
-        (kit for kit in maybe(case.snapshot.toolkits) or () if maybe(kit.nvcc) == DISTRIBUTION_NVCC), None
-    )
+def _distribution_kit(snapshot: Snapshot) -> Toolkit | None:
+    """The distribution's toolkit, where builds take it."""
+    used = build_toolkit(snapshot)
+    if used is None and not looked_for_toolkits(snapshot):
+        used = next((kit for kit in maybe(snapshot.toolkits) or () if maybe(kit.nvcc) == DISTRIBUTION_NVCC), None)
     if used is None or not (maybe(used.nvcc) == DISTRIBUTION_NVCC or used.packaging == "distribution package"):
         return None
-    return used if _better_toolkit(case.snapshot, used) is not None else None
+    return used
 
 
 def _better_toolkit(snapshot: Snapshot, than: Toolkit | None) -> Toolkit | None:

@@ -14,8 +14,15 @@ from cudadoctor.model.snapshot import EnvironmentKind, HostCompiler, Platform, S
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.fixes import BY_FIX, here, package_manager
-from cudadoctor.rules.questions import gpus_with_capability, platform, torch, torch_cuda_version
-from cudadoctor.rules.toolkit_questions import build_toolkit, looked_for_toolkits, nvcc_version, nvccs_compiler, with_variable
+from cudadoctor.rules.questions import environment, gpus_with_capability, platform, torch, torch_cuda_version
+from cudadoctor.rules.toolkit_questions import (
+    build_toolkit,
+    home_variable,
+    looked_for_toolkits,
+    nvcc_version,
+    nvccs_compiler,
+    with_variable,
+)
 
 CONDA_TOOLS = ("conda", "mamba", "micromamba")
 
@@ -127,7 +134,9 @@ def _toolkit_commands(snapshot: Snapshot, wanted: CudaVersion, *, conda: bool) -
         else:
             tool = tool if tool in CONDA_TOOLS else "conda"
             commands = (f"{tool} install -c conda-forge cuda-toolkit 'cuda-version={release}'",)
-        return f"Install the CUDA {release} toolkit into the conda environment", commands, "$CONDA_PREFIX"
+        root = environment(snapshot).get("CONDA_PREFIX", "/opt/conda")
+        named = ("export CUDA_HOME=$CONDA_PREFIX",) if home_variable(snapshot) is not None else ()
+        return f"Install the CUDA {release} toolkit into the conda environment", (*commands, *named), root
     if platform(snapshot) is Platform.WINDOWS:
         root = rf"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v{release}"
         commands = (f"winget install --id Nvidia.CUDA --version {release}", f"$env:CUDA_PATH = '{root}'")

@@ -94,6 +94,7 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("cudnn-dropped-gpu", "unknown", machine(), "unknown"),
     ("cudnn-fails", "nothing said", machine(), "pass"),
     ("cudnn-fails", "cuDNN says so", told(said("cudnn-not-initialized")), "warning"),
+    ("cudnn-fails", "a plan that it has not", told(said("cudnn-not-initialized", "CUDNN_STATUS_NOT_SUPPORTED")), "pass"),
     ("cudnn-fails", "the memory is full", told(said("cudnn-not-initialized"), said("cuda-out-of-memory")), "pass"),
 )
 

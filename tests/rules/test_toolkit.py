@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.fact import Known
@@ -25,6 +26,7 @@ from tests.rules.build_machines import (
 )
 from tests.rules.builders import said
 
+DISTRIBUTION = structs.replace(kit("11.5", "/usr/lib/nvidia-cuda-toolkit"), packaging="distribution package")
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("nvcc-missing", "an idle machine", machine(), "pass"),
     ("nvcc-missing", "no toolkit, nothing built", machine(toolkits()), "pass"),
@@ -88,6 +90,13 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
         "error",
     ),
     ("wrong-nvcc-on-path", "one toolkit", machine(), "pass"),
+    (
+        "wrong-nvcc-on-path",
+        "the distribution's old one first",
+        machine(toolkits(DISTRIBUTION, kit("12.4", found_by=("/usr/local/cuda-12.4",), chosen=False))),
+        "warning",
+    ),
+    ("wrong-nvcc-on-path", "the distribution's alone", machine(toolkits(DISTRIBUTION)), "pass"),
     ("wrong-nvcc-on-path", "unknown", machine(unasked("toolkits")), "unknown"),
     (
         "wrong-nvcc-on-path",

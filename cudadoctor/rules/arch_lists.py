@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cudadoctor.archs import ArchStyle
+from cudadoctor.archs import ArchStyle, torch_capabilities
 from cudadoctor.compat import sass_serves
+from cudadoctor.matrices.torch_builds import minor_of
 from cudadoctor.model.fact import known, maybe
-from cudadoctor.model.finding import Severity
+from cudadoctor.model.finding import Confidence, Severity
+from cudadoctor.model.snapshot import Torch
 from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.driver import seen
-from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
-from cudadoctor.rules.questions import environment, gpus_with_capability, torch, torch_cuda_version, torch_release
+from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.questions import (
+    environment,
+    gpus_with_capability,
+    torch,
+    torch_cuda_version,
+    torch_release,
+    torch_version_text,
+)
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
     build_toolkit,
@@ -55,8 +64,8 @@ def capabilities_in(value: str, style: ArchStyle) -> tuple[ComputeCapability, ..
 def arch_list_unknown(case: Case) -> Iterable[Problem]:
     """TORCH_CUDA_ARCH_LIST, or the detected architecture, is unknown to the installed torch.
 
-    What it checks: torch's text "Unknown CUDA arch (X) or GPU not supported"; on a machine, the form of each entry, and names
-    that torch does not know.
+    What it checks: torch's text "Unknown CUDA arch (X) or GPU not supported"; on a machine, the form of each entry, and names and
+    numbers that the examined torch does not know.
 
     Why it matters: torch's extension builder stops before it starts nvcc.
 
@@ -101,6 +110,42 @@ def arch_list_unknown(case: Case) -> Iterable[Problem]:
             remedies=_well_formed_list(case, value),
             severity=Severity.WARNING,
         )
+        return
+    yield from _newer_than_torch(case, value)
+
+
+def _newer_than_torch(case: Case, value: str) -> Iterable[Problem]:
+    """The list names an architecture that is newer than all that the examined torch knows."""
+    build = torch(case.snapshot)
+    known_to_torch = torch_capabilities(build, case.matrices) if build is not None else frozenset()
+    if build is None or not known_to_torch:
+        return
+    newest = max(known_to_torch | _of_next_release(case, build))
+    beyond = [one for one in capabilities_in(value, ArchStyle.TORCH) if one > newest]
+    if beyond:
+        yield Problem(
+            subject=TORCH_LIST,
+            what=f"{TORCH_LIST}={value!r} names {beyond[0]}, which torch {torch_version_text(build)} does not know: {newest} is its newest.",
+            why=f"torch's extension builder stops before it starts nvcc. {ONLY_WHEN_COMPILING}",
+            evidence=(
+                *variable_evidence(case.snapshot, TORCH_LIST),
+                *evidence("python.torch.torch_version", build.torch_version),
+            ),
+            remedies=_well_formed_list(case, value),
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _of_next_release(case: Case, build: Torch) -> frozenset[ComputeCapability]:
+    """What the wheels of the next minor release hold: the extension builder may know an architecture one release earlier."""
+    version = torch_release(build)
+    later = [row.version for row in case.matrices.torch.releases if version is not None and row.minor > minor_of(version)]
+    if not later:
+        return frozenset()
+    following = minor_of(min(later))
+    rows = [row for row in case.matrices.torch.arch_lists if row.covers_minor(following)]
+    return frozenset(target.compute_capability for row in rows for target in row.sass)
 
 
 def _well_formed_list(case: Case, value: str) -> tuple[Remedy, ...]:

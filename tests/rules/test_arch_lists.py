@@ -8,6 +8,7 @@ from msgspec import structs
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.fact import Known
 from cudadoctor.model.snapshot import PythonEnvironment, Snapshot, Torch
+from cudadoctor.model.versions import CudaVersion
 from tests.rules.build_machines import (
     changed,
     errors_of,
@@ -18,11 +19,14 @@ from tests.rules.build_machines import (
     printed_kit,
     told,
     toolkits,
+    torch,
     unasked,
     variables,
 )
 from tests.rules.builders import gpu, known, said
 
+OLD_TORCH = torch(torch_version=known("2.5.1+cu124"), torch_cuda_version=known(CudaVersion.parse("12.4")), arch_list=known(()))
+TORCH_26 = torch(torch_version=known("2.6.0+cu124"), torch_cuda_version=known(CudaVersion.parse("12.4")), arch_list=known(()))
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("arch-list-unknown", "not set", machine(), "pass"),
     ("arch-list-unknown", "well formed", machine(variables(TORCH_CUDA_ARCH_LIST="7.5;8.9+PTX Hopper 9.0a")), "pass"),
@@ -30,6 +34,9 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("arch-list-unknown", "without a dot", machine(variables(TORCH_CUDA_ARCH_LIST="89")), "warning"),
     ("arch-list-unknown", "with commas", machine(variables(TORCH_CUDA_ARCH_LIST="8.6,8.9")), "warning"),
     ("arch-list-unknown", "a name torch does not know", machine(variables(TORCH_CUDA_ARCH_LIST="Lovelace")), "warning"),
+    ("arch-list-unknown", "newer than torch", machine(OLD_TORCH, variables(TORCH_CUDA_ARCH_LIST="8.9 12.0")), "warning"),
+    ("arch-list-unknown", "in the next release's wheels", machine(TORCH_26, variables(TORCH_CUDA_ARCH_LIST="8.9 12.0")), "pass"),
+    ("arch-list-unknown", "not newer than torch", machine(OLD_TORCH, variables(TORCH_CUDA_ARCH_LIST="8.9 9.0+PTX")), "pass"),
     ("arch-list-unknown", "unknown", machine(unasked("environment")), "unknown"),
     ("arch-list-unknown", "torch says so", told(said("arch-list-unknown", arch="9.0+PTX")), "error"),
     ("arch-list-stale", "not set", machine(), "pass"),

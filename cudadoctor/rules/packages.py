@@ -171,7 +171,12 @@ def python_version_no_wheel(case: Case) -> Iterable[Problem]:
         if _python_is_why(case, each):
             yield _wrong_python(case, each)
             return
-    texts = seen(case, "python-version-no-wheel")
+    remark_only = not refused(case) or any(_index_is_why(case, each) for each in refused(case))
+    texts = tuple(
+        text
+        for text in seen(case, "python-version-no-wheel")
+        if not (remark_only and "ignored the following" in text.value.lower())
+    )
     reason = str(reading(case.snapshot, "uv_failure").get("reason") or "")
     if texts or reason in (
         "no_matching_python_abi",
@@ -260,24 +265,27 @@ def wheel_index_missing(case: Case) -> Iterable[Problem]:
     if platform(case.snapshot) is Platform.MACOS:
         raise NotApplicableError("macOS has no CUDA wheels on any index")
     for each in refused(case):
-        tag = each.tag or ""
-        if (
-            not tag.startswith("cu")
-            or _index_has_tags(each)
-            or (each.offered == () and _python_excluded(case, each) is not False)
-        ):
-            continue
-        if each.offered is None and any(other.offered is not None for other in refused(case) if other.name == each.name):
+        if not _index_is_why(case, each):
             continue
         yield Problem(
             subject=each.name,
             what=f"{each.text} is not on the index that was asked: it carries no builds with a CUDA tag.",
             why="The default index has one untagged build of each release; tagged ones are on PyTorch's own index.",
             evidence=as_evidence((each.error,)),
-            remedies=(_with_index(case, each, tag),),
+            remedies=(_with_index(case, each, each.tag or ""),),
             confidence=Confidence.CERTAIN if each.offered else Confidence.LIKELY,
         )
         return
+
+
+def _index_is_why(case: Case, each: Refused) -> bool:
+    """Was a tagged build asked of an index that has no tagged ones?"""
+    if not (each.tag or "").startswith("cu") or _index_has_tags(each):
+        return False
+    if each.offered == () and _python_excluded(case, each) is not False:
+        return False
+    listed_elsewhere = any(other.offered is not None for other in refused(case) if other.name == each.name)
+    return each.offered is not None or not listed_elsewhere
 
 
 def _with_index(case: Case, each: Refused, tag: str) -> Remedy:
@@ -618,13 +626,14 @@ def extension_cuda_major_mismatch(case: Case) -> Iterable[Problem]:
 
 
 def _environment_cuda(case: Case) -> CudaVersion | None:
-    """The CUDA that an extension has to fit: torch's; for a CuPy, which finds a toolkit, the toolkit's."""
+    """The CUDA that an extension has to fit: torch's; for CuPy and onnxruntime, which find a toolkit, the toolkit's."""
     build = torch(case.snapshot)
     runtime = maybe(torch_cuda_version(build)) if build is not None else None
     toolkit = chosen_toolkit(case.snapshot)
     if runtime is not None or toolkit is None:
         return runtime
-    return maybe(toolkit.toolkit_version) if any(CUPY.fullmatch(each.name) for each in packages(case.snapshot)) else None
+    finds_toolkit = any(CUPY.fullmatch(each.name) or each.name == "onnxruntime-gpu" for each in packages(case.snapshot))
+    return maybe(toolkit.toolkit_version) if finds_toolkit else None
 
 
 def _missing_of_other_major(case: Case) -> tuple[tuple[ErrorSeen, str, int], ...]:

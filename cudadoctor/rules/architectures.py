@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cudadoctor.compat import Coverage, CoverageKind, Direction, coverage, is_tegra
+from cudadoctor.matrices.platforms import WheelPlatform
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, Torch, TorchBuild
@@ -19,6 +21,7 @@ from cudadoctor.rules.questions import (
     Presence,
     gpus_with_capability,
     nvidia_gpu_present,
+    platform,
     subject,
     torch,
     torch_arch_list,
@@ -70,13 +73,26 @@ def code_of_torch(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
         return build.arch_list
     package = conda_torch(case.snapshot)
     if package is None:
-        return torch_arch_list(case, build)
+        return _of_either_platform(case, build)
     version, runtime = torch_release(build), maybe(torch_cuda_version(build))
     machine = maybe(case.snapshot.host.architecture) or "x86_64"
     if version is None or runtime is None:
         return build.arch_list
     row = case.matrices.torch.conda_arch_list(version, runtime, package.channel, f"linux-{machine}")
     return Known(row.targets, "torch builds matrix") if row is not None else build.arch_list
+
+
+def _of_either_platform(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
+    """The wheel's code; where the text does not tell the platform, that of the wheels for Linux and Windows together."""
+    linux = torch_arch_list(case, build)
+    version, runtime = torch_release(build), maybe(torch_cuda_version(build))
+    told = platform(case.snapshot) is not None or maybe(case.snapshot.host.architecture) == "aarch64"
+    if told or version is None or runtime is None:
+        return linux
+    row = case.matrices.torch.arch_list(version, runtime, WheelPlatform.WINDOWS)
+    if row is None or isinstance(linux, Missing):
+        return Known(row.targets, "torch builds matrix") if row is not None else linux
+    return Known(tuple(sorted({*linux.value, *row.targets})), linux.source)
 
 
 def _from_matrix(arch_list: Known[tuple[SmTarget, ...]]) -> bool:
@@ -243,7 +259,7 @@ def _as_said(case: Case, build: Torch | None) -> Iterable[Problem]:
     failures = _failures(case)
     if not failures or extension_at_fault(case):
         return
-    tags = _likely_direction(case, build)
+    tags = _direction_said(case) or _likely_direction(case, build)
     name = _framework_name(case, build)
     runtime = framework_runtime(case)
     titles = ", ".join(dict.fromkeys(gpu.title for gpu in gpus_with_capability(case)))
@@ -301,10 +317,10 @@ def _likely_direction(case: Case, build: Torch | None) -> tuple[str, ...]:
     torch_runtime = maybe(torch_cuda_version(build)) if build is not None else None
     other = framework_runtime(case)
     runtime = torch_runtime or (other.runtime if other is not None else None)
-    for gpu in gpus_with_capability(case):
-        if is_tegra(gpu.compute_capability):
+    for cc in _capabilities(case):
+        if is_tegra(cc):
             continue
-        first, last = (ask(gpu.compute_capability) for ask in (toolkits.first_toolkit_for, toolkits.last_toolkit_for))
+        first, last = toolkits.first_toolkit_for(cc), toolkits.last_toolkit_for(cc)
         if runtime is not None and first is not None and runtime < first:
             return (NEWER,)
         if runtime is not None and last is not None and runtime > last:
@@ -314,6 +330,24 @@ def _likely_direction(case: Case, build: Torch | None) -> tuple[str, ...]:
         if first is not None and first >= FIRST_CUDA_OF_NEW_GPUS:
             return (NEWER,)
     return ()
+
+
+def _direction_said(case: Case) -> tuple[str, ...]:
+    """Newer or older, where the text names the GPU's architecture and those that it was compiled for (750,800: tenfold sm)."""
+    for error in case.errors("no-kernel-image"):
+        asked, compiled = error.values.get("arch_number", ""), error.values.get("compiled", "")
+        numbers = [int(word) // 10 for word in re.findall(r"\d{3,4}", compiled)]
+        if asked.isdigit() and numbers:
+            code = tuple(ComputeCapability.from_number(number).sm for number in numbers)
+            return (_direction(case, code, ComputeCapability.from_number(int(asked) // 10)),)
+    return ()
+
+
+def _capabilities(case: Case) -> tuple[ComputeCapability, ...]:
+    """The capabilities of the GPUs, else the one that the text states without naming a GPU."""
+    listed = tuple(gpu.compute_capability for gpu in gpus_with_capability(case))
+    stated = _capability(reading(case.snapshot, "statements").get("compute_capability"))
+    return listed or ((stated,) if stated is not None else ())
 
 
 def _torch_serves_all(case: Case, build: Torch | None) -> bool:

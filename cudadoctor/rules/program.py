@@ -72,7 +72,7 @@ def _demand(case: Case, error: ErrorSeen) -> Demand:
 _FEATURES = (
     ("FP8", ("fp8", "float8", "_scaled_mm")),
     ("FlashAttention", ("flashattention", "flash attention", "flash_attn", "fa3")),
-    ("bfloat16", ("bf16", "bfloat16")),
+    ("bfloat16", ("bf16", "bfloat16", "cutlassf: no kernel")),
     ("Triton", ("triton",)),
     ("FP4", ("fp4", "nvfp4", "mxfp4")),
 )
@@ -463,7 +463,8 @@ def launch_timeout(case: Case) -> Iterable[Problem]:
 def fork_after_cuda_init(case: Case) -> Iterable[Problem]:
     """CUDA was initialised before the process forked; workers have to be spawned.
 
-    What it checks: "Cannot re-initialize CUDA in forked subprocess" and its kin.
+    What it checks: "Cannot re-initialize CUDA in forked subprocess" and its kin; "initialization error" (3) in a worker that
+    multiprocessing started.
 
     Why it matters: a CUDA context does not survive fork: the child can use no GPU.
 
@@ -474,6 +475,8 @@ def fork_after_cuda_init(case: Case) -> Iterable[Problem]:
     Sources: PyTorch, Multiprocessing best practices; vLLM, VLLM_WORKER_MULTIPROC_METHOD.
     """
     errors = case.errors("fork-after-cuda-init")
+    if case.saw("shown-forked-worker") and not errors:
+        errors = tuple(error for error in case.errors("cuda-not-initialized") if "initialization error" in error.text.lower())
     if not errors:
         return
     jax_only = all("jax" in error.text.lower() for error in errors)
@@ -498,6 +501,7 @@ def fork_after_cuda_init(case: Case) -> Iterable[Problem]:
             ),
         ),
         severity=Severity.WARNING if jax_only else None,
+        confidence=Confidence.CERTAIN if case.saw("fork-after-cuda-init") else Confidence.LIKELY,
     )
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cudadoctor.gpu.catalog import CATALOG, KernelSpec
+from cudadoctor.gpu.catalog import PORTABLE, KernelSpec
 from cudadoctor.gpu.child import Child, child_argv
 from cudadoctor.gpu.shipped_ptx import PTX_VERSION, source_digest
 from cudadoctor.gpu.sources import inlined_source
@@ -45,12 +45,12 @@ def make_ptx(child: Child, kernel: KernelSpec, work: Path) -> str:
 
 
 def main() -> None:
-    """Write one file for each kernel of the catalogue."""
+    """Write one file for each portable kernel of the catalogue."""
     folder = kernels_folder()
     with Child(child_argv("nvrtc_child"), os.environ) as child, tempfile.TemporaryDirectory() as work:
         loaded = child.ask({"do": "load", "library": sys.argv[1]}, TIMEOUT_S)
         print(f"NVRTC {loaded['version']}")
-        for kernel in CATALOG:
+        for kernel in PORTABLE:
             text = make_ptx(child, kernel, Path(work))
             (folder / kernel.ptx_file).write_text(text, encoding="ascii")
             print(f"{kernel.ptx_file}: {len(text)} bytes")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from cudadoctor.gpu import verify
 from cudadoctor.gpu.numbers import PRECISIONS, Precision, decode, random_bytes
+from cudadoctor.gpu.tensor_map import Box
 
 BLOCK_ELEMS = 65536
 """Elements of random data that timed inputs repeat: every timed row length divides it."""
@@ -53,6 +54,8 @@ class AttentionShape(NamedTuple):
 
 GEMM_CHECKED = (GemmShape(333, 517, 259), GemmShape(67, 130, 264))
 """K = 259 takes the element-wise loads, K = 264 the 16-byte ones with a cut last slice."""
+GEMM_CHECKED_IN_ROWS_OF_8 = (GemmShape(333, 520, 264), GemmShape(67, 136, 72), GemmShape(1, 8, 8))
+"""For kernels that take only rows of whole 16-byte vectors: cut last slices and tiles, and a matrix smaller than any tile."""
 GEMM_TIMED = tuple(GemmShape(size, size, size) for size in (512, 1024, 2048))
 ATTENTION_CHECKED = (
     AttentionShape(4, 2, 197, 197, (197, 61), 1, 0.5),
@@ -78,7 +81,10 @@ class GemmCase:
         self.precision: Precision = PRECISIONS[kernel["dtype"]]
         self.flops = 2.0 * shape.m * shape.n * shape.k
         self.output_bytes = shape.m * shape.n * self.precision.size_bytes
-        self.grid = (cdiv(shape.n, kernel["tile"][1]), cdiv(shape.m, kernel["tile"][0]), 1)
+        self._tile: list[int] = kernel["tile"]
+        self._grid_kind: str = kernel["grid"]
+        self._b_is_kn = kernel["layout_of_b"] == "kn"
+        self.boxes = self._boxes() if kernel["operands"] == "tensor_maps" else ()
         self._rng = rng
         self._a_bytes, self._a = _random_matrix(rng, shape.m * shape.k, self.precision)
         self._b_bytes, self._b = _random_matrix(rng, shape.n * shape.k, self.precision)
@@ -91,19 +97,48 @@ class GemmCase:
             Input(self._b_bytes, self.shape.n * self.shape.k * size),
         )
 
-    def parameters(self, inputs: Sequence[ctypes.c_uint64], output: ctypes.c_uint64) -> tuple[Any, ...]:
-        """The kernel's parameters in order."""
+    def grid(self, multiprocessors: Callable[[], int]) -> tuple[int, int, int]:
+        """How many CTAs to launch in x, y and z."""
+        columns, rows = cdiv(self.shape.n, self._tile[1]), cdiv(self.shape.m, self._tile[0])
+        if self._grid_kind == "plane":
+            return columns, rows, 1
+        tiles = columns * rows
+        return (min(tiles, multiprocessors()) if self._grid_kind == "persistent" else tiles), 1, 1
+
+    def _boxes(self) -> tuple[Box, ...]:
+        """What the tensor maps of A, B and D move at once: slices of 128 bytes of a tile's rows, and 64 x 64 of the result."""
+        shape, width = self.shape, 128 // self.precision.size_bytes
+        a = Box(shape.m, shape.k, self._tile[0], width)
+        return a, Box(shape.n, shape.k, self._tile[1], width), Box(shape.m, shape.n, 64, width)
+
+    def parameters(self, inputs: Sequence[Any], output: Any) -> tuple[Any, ...]:
+        """The kernel's parameters in order; inputs and output are addresses or tensor maps."""
         return (*inputs, output, ctypes.c_int(self.shape.m), ctypes.c_int(self.shape.n), ctypes.c_int(self.shape.k))
 
     def check(self, output: bytes) -> verify.Check:
         """All of the output by Freivalds' check, some entries exactly."""
         d = decode(output, self.precision)
         signs = [1.0 if bit else -1.0 for bit in self._rng.choices((0, 1), k=self.shape.n)]
-        checks = verify.check_freivalds(d, self._a, self._b, self.shape, signs, self.precision)
+        checks = verify.check_freivalds(d, self._a, self._b_rows(), self.shape, signs, self.precision)
         sampled = self.check_samples(lambda offset, count: output[offset : offset + count])
         # Inputs are below 0.5, so no entry exceeds a quarter of the number of products.
         bounded = verify.check_bounded(d, 0.25 * self.shape.k * (1.0 + 2.0 * self.precision.unit_roundoff), "largest entry")
         return verify.worst([*checks, sampled]) if bounded.passed else bounded
+
+    def _b_rows(self) -> array[float]:
+        """B as [N, K]; only for checked launches, whose data is not repeated."""
+        if not self._b_is_kn:
+            return self._b
+        rows = array("f")
+        for column in range(self.shape.n):
+            rows.extend(self._b[column :: self.shape.n])
+        return rows
+
+    def _b_row(self, column: int) -> Sequence[float]:
+        """The K factors of column `column` of D."""
+        if not self._b_is_kn:
+            return _row(self._b, column, self.shape.k)
+        return [self._b[(k * self.shape.n + column) % len(self._b)] for k in range(self.shape.k)]
 
     def check_samples(self, read: Read) -> verify.Check:
         """The last entry and some random ones, each held to the worst-case bound."""
@@ -112,7 +147,7 @@ class GemmCase:
         checks = []
         for row, column in [*places, (shape.m - 1, shape.n - 1)]:
             got = decode(read((row * shape.n + column) * size, size), self.precision)[0]
-            a_row, b_row = _row(self._a, row, shape.k), _row(self._b, column, shape.k)
+            a_row, b_row = _row(self._a, row, shape.k), self._b_row(column)
             checks.append(verify.check_entry(got, a_row, b_row, self.precision, f"entry [{row}, {column}]"))
         return verify.worst(checks)
 
@@ -129,7 +164,8 @@ class AttentionCase:
         self._q_elems = self.batch * shape.heads * shape.queries * self.width
         self._kv_elems = self.batch * shape.kv_heads * shape.keys * self.width
         self.output_bytes = self._q_elems * self.precision.size_bytes
-        self.grid = (cdiv(shape.queries, kernel["tile"][0]), shape.heads, self.batch)
+        self.boxes: tuple[Box, ...] = ()
+        self._ctas = (cdiv(shape.queries, kernel["tile"][0]), shape.heads, self.batch)
         self._rng = rng
         self._q_bytes, self._q = _random_matrix(rng, self._q_elems, self.precision, self.precision.large_top)
         self._k_bytes, self._k = _random_matrix(rng, self._kv_elems, self.precision)
@@ -146,6 +182,10 @@ class AttentionCase:
             Input(lengths, len(lengths)),
         )
 
+    def grid(self, multiprocessors: Callable[[], int]) -> tuple[int, int, int]:  # noqa: ARG002  # one interface for all cases
+        """How many CTAs to launch in x, y and z."""
+        return self._ctas
+
     def _spoil_padding(self, data: bytes) -> bytes:
         """Keys and values in the padding become NaN: a kernel that reads them gives NaN."""
         shape, row_bytes = self.shape, self.width * self.precision.size_bytes
@@ -158,7 +198,7 @@ class AttentionCase:
             spoiled[start:end] = b"\xff" * (end - start)
         return bytes(spoiled)
 
-    def parameters(self, inputs: Sequence[ctypes.c_uint64], output: ctypes.c_uint64) -> tuple[Any, ...]:
+    def parameters(self, inputs: Sequence[Any], output: Any) -> tuple[Any, ...]:
         """The kernel's parameters in order."""
         shape, (q, k, v, lengths) = self.shape, inputs
         counts = (shape.heads, shape.kv_heads, shape.queries, shape.keys)
@@ -213,7 +253,8 @@ Case = GemmCase | AttentionCase
 def checked_cases(kernel: Mapping[str, Any], rng: random.Random) -> list[Case]:
     """The launches whose whole output is checked."""
     if kernel["op"] == "gemm":
-        return [GemmCase(shape, kernel, rng) for shape in GEMM_CHECKED]
+        shapes = GEMM_CHECKED if kernel["row_multiple"] == 1 else GEMM_CHECKED_IN_ROWS_OF_8
+        return [GemmCase(shape, kernel, rng) for shape in shapes]
     return [AttentionCase(shape, kernel, rng) for shape in ATTENTION_CHECKED]
 
 

@@ -23,6 +23,7 @@ class DataType(Enum):
 
     F32 = "f32"
     F16 = "f16"
+    BF16 = "bf16"
 
 
 class Method(Enum):
@@ -30,7 +31,35 @@ class Method(Enum):
 
     NAIVE = "naive"
     TILED = "tiled"
+    BLOCKED = "blocked"
+    MMA = "mma"
+    WGMMA = "wgmma"
     FUSED = "fused"
+
+
+class Grid(Enum):
+    """How CTAs are laid over the tiles of D."""
+
+    PLANE = "plane"
+    """x over columns of tiles, y over rows."""
+    LINE = "line"
+    """One CTA a tile, in one dimension."""
+    PERSISTENT = "persistent"
+    """As LINE, but no more CTAs than the GPU has multiprocessors."""
+
+
+class Operands(Enum):
+    """What a kernel takes for its matrices."""
+
+    POINTERS = "pointers"
+    TENSOR_MAPS = "tensor_maps"
+
+
+class LayoutOfB(Enum):
+    """How B of a GEMM is stored."""
+
+    NK = "nk"
+    KN = "kn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +68,8 @@ class KernelSpec:
 
     `file` is relative to the folder of kernels; `entry` the function in it; `block` the threads of a CTA; `tile` what a CTA
     computes: rows and columns of D, or queries of a head. `max_registers` holds for a thread on every architecture.
+    `target_suffix` "a" binds it to exactly `lowest_target`. `smem_bytes` is static, `dynamic_smem_bytes` asked for at launch.
+    Rows of the matrices must be multiples of `row_multiple` elements. `tile_n` is the macro GEMM_TILE_N, where it has one.
     """
 
     op: Operation
@@ -52,16 +83,30 @@ class KernelSpec:
     smem_bytes: int
     max_registers: int
     head_dim: int | None = None
+    target_suffix: str = ""
+    grid: Grid = Grid.PLANE
+    operands: Operands = Operands.POINTERS
+    dynamic_smem_bytes: int = 0
+    row_multiple: int = 1
+    tile_n: int | None = None
+    layout_of_b: LayoutOfB = LayoutOfB.NK
 
     @property
     def name(self) -> str:
-        """The entry's name; with the head dimension where it is not the default."""
+        """The entry's name; with the head dimension or the width of the tile where it is not the default."""
+        if self.tile_n not in (None, DEFAULT_TILE_N):
+            return f"{self.entry}_n{self.tile_n}"
         return self.entry if self.head_dim in (None, DEFAULT_HEAD_DIM) else f"{self.entry}_d{self.head_dim}"
 
     @property
     def defines(self) -> tuple[str, ...]:
         """Macros to compile it with, as `NAME=VALUE`."""
-        return () if self.head_dim is None else (f"HEAD_DIM={self.head_dim}",)
+        values = {"HEAD_DIM": self.head_dim, "GEMM_TILE_N": self.tile_n}
+        return tuple(f"{name}={value}" for name, value in values.items() if value is not None)
+
+    def runs_on(self, device: ComputeCapability) -> bool:
+        """True if code made from it for `device` can use the instructions that it needs."""
+        return device == self.lowest_target if self.target_suffix else self.lowest_target <= device
 
     @property
     def ptx_file(self) -> str:
@@ -77,11 +122,20 @@ class KernelSpec:
             "block": list(self.block),
             "tile": list(self.tile),
             "head_dim": self.head_dim,
+            "grid": self.grid.value,
+            "operands": self.operands.value,
+            "dynamic_smem_bytes": self.dynamic_smem_bytes,
+            "row_multiple": self.row_multiple,
+            "layout_of_b": self.layout_of_b.value,
         }
 
 
 DEFAULT_HEAD_DIM = 64
+DEFAULT_TILE_N = 256
 SM50 = ComputeCapability(5, 0)
+SM75 = ComputeCapability(7, 5)
+SM80 = ComputeCapability(8, 0)
+SM90 = ComputeCapability(9, 0)
 
 
 def _gemm(
@@ -90,6 +144,67 @@ def _gemm(
     entry = f"gemm_{dtype.value}_{method.value}_sm50"
     file = f"gemm/{entry}.cu"
     return KernelSpec(Operation.GEMM, dtype, method, SM50, file, entry, block, (tile, tile), smem_bytes, max_registers)
+
+
+def _gemm_blocked(entry: str, row_multiple: int, layout_of_b: LayoutOfB) -> KernelSpec:
+    return KernelSpec(
+        Operation.GEMM,
+        DataType.F32,
+        Method.BLOCKED,
+        SM80,
+        f"gemm/{entry}.cu",
+        entry,
+        block=(256, 1, 1),
+        tile=(128, 256),
+        smem_bytes=0,
+        max_registers=255,
+        grid=Grid.LINE,
+        dynamic_smem_bytes=75264,
+        row_multiple=row_multiple,
+        layout_of_b=layout_of_b,
+    )
+
+
+def _gemm_mma_sm80(dtype: DataType, tile_n: int, threads: int, dynamic_smem_bytes: int) -> KernelSpec:
+    entry = f"gemm_{dtype.value}_mma_sm80"
+    return KernelSpec(
+        Operation.GEMM,
+        dtype,
+        Method.MMA,
+        SM80,
+        f"gemm/{entry}.cu",
+        entry,
+        block=(threads, 1, 1),
+        tile=(128, tile_n),
+        smem_bytes=0,
+        max_registers=255,
+        grid=Grid.LINE,
+        dynamic_smem_bytes=dynamic_smem_bytes,
+        row_multiple=8,
+        tile_n=tile_n,
+    )
+
+
+def _gemm_wgmma(dtype: DataType, tile: tuple[int, int], threads: int, dynamic_smem_bytes: int, max_registers: int) -> KernelSpec:
+    entry = f"gemm_{dtype.value}_wgmma_sm90a"
+    return KernelSpec(
+        Operation.GEMM,
+        dtype,
+        Method.WGMMA,
+        SM90,
+        f"gemm/{entry}.cu",
+        entry,
+        block=(threads, 1, 1),
+        tile=tile,
+        smem_bytes=0,
+        max_registers=max_registers,
+        target_suffix="a",
+        grid=Grid.PERSISTENT,
+        operands=Operands.TENSOR_MAPS,
+        dynamic_smem_bytes=dynamic_smem_bytes,
+        row_multiple=8,
+        tile_n=tile[1],
+    )
 
 
 def _attention(dtype: DataType, head_dim: int, block_q: int, smem_bytes: int) -> KernelSpec:
@@ -109,7 +224,32 @@ ATTN_F16_FUSED = _attention(DataType.F16, 64, 64, 43520)
 ATTN_F32_FUSED_D128 = _attention(DataType.F32, 128, 32, 39168)
 ATTN_F16_FUSED_D128 = _attention(DataType.F16, 128, 32, 39168)
 
-CATALOG = (
+GEMM_F32_BLOCKED = _gemm_blocked("gemm_f32_blocked_sm80", 1, LayoutOfB.NK)
+GEMM_F32_BLOCKED_NN = _gemm_blocked("gemm_f32_blocked_nn_sm80", 4, LayoutOfB.KN)
+GEMM_F16_MMA_SM75 = KernelSpec(
+    Operation.GEMM,
+    DataType.F16,
+    Method.MMA,
+    SM75,
+    "gemm/gemm_f16_mma_sm75.cu",
+    "gemm_f16_mma_sm75",
+    block=(256, 1, 1),
+    tile=(128, 128),
+    smem_bytes=40960,
+    max_registers=192,
+    grid=Grid.LINE,
+    row_multiple=8,
+)
+GEMM_BF16_MMA_SM80 = _gemm_mma_sm80(DataType.BF16, 256, 256, 147456)
+GEMM_BF16_MMA_SM80_N64 = _gemm_mma_sm80(DataType.BF16, 64, 128, 98304)
+GEMM_F16_MMA_SM80 = _gemm_mma_sm80(DataType.F16, 256, 256, 147456)
+GEMM_F16_MMA_SM80_N64 = _gemm_mma_sm80(DataType.F16, 64, 128, 98304)
+GEMM_BF16_WGMMA = _gemm_wgmma(DataType.BF16, (128, 256), 384, 230400, 168)
+GEMM_BF16_WGMMA_N128 = _gemm_wgmma(DataType.BF16, (64, 128), 256, 164864, 240)
+GEMM_F16_WGMMA = _gemm_wgmma(DataType.F16, (128, 256), 384, 230400, 168)
+GEMM_F16_WGMMA_N128 = _gemm_wgmma(DataType.F16, (64, 128), 256, 164864, 240)
+
+PORTABLE = (
     GEMM_F32_NAIVE,
     GEMM_F32_TILED,
     GEMM_F16_NAIVE,
@@ -119,7 +259,29 @@ CATALOG = (
     ATTN_F32_FUSED_D128,
     ATTN_F16_FUSED_D128,
 )
+"""Kernels for every GPU; their PTX ships, for the layer driver-jit."""
+
+CATALOG = (
+    *PORTABLE,
+    GEMM_F32_BLOCKED,
+    GEMM_F32_BLOCKED_NN,
+    GEMM_F16_MMA_SM75,
+    GEMM_BF16_MMA_SM80,
+    GEMM_BF16_MMA_SM80_N64,
+    GEMM_F16_MMA_SM80,
+    GEMM_F16_MMA_SM80_N64,
+    GEMM_BF16_WGMMA,
+    GEMM_BF16_WGMMA_N128,
+    GEMM_F16_WGMMA,
+    GEMM_F16_WGMMA_N128,
+)
 """Every kernel, in the order of the ladder."""
+
+LADDER = (GEMM_BF16_WGMMA_N128, GEMM_BF16_MMA_SM80_N64, GEMM_F16_MMA_SM75)
+"""The highest rungs for the small problems of `check`, highest first: each took part in a run on a GPU (kernels/RESULTS.md).
+
+Newer architectures than those take the highest one that runs there; none is claimed to reach their speed.
+"""
 
 QUICK = (GEMM_F32_TILED, ATTN_F16_FUSED)
 """One kernel an operation, both data types: what `check` runs through each layer."""
@@ -142,3 +304,8 @@ def _runs_on(built: ComputeCapability, device: ComputeCapability) -> bool:
     if built == device:
         return True
     return built.major == device.major and built.minor < device.minor and not TEGRA & {built, device}
+
+
+def rungs(kernel: KernelSpec, device: ComputeCapability, ladder: tuple[KernelSpec, ...]) -> tuple[KernelSpec, ...]:
+    """What to run on `device` where `kernel` was asked for, best first: rungs of `ladder` of its operation, then itself."""
+    return (*(rung for rung in ladder if rung.op is kernel.op and rung.runs_on(device)), kernel)

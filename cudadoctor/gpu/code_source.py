@@ -72,9 +72,7 @@ class NvrtcSource:
 
     def code(self, kernel: KernelSpec, device: ComputeCapability, timeout_s: float) -> Compiled:
         self._compiler.load(timeout_s)
-        target = device.sm
-        if self._compiler.targets is not None:
-            target = _target(device, self._compiler.targets, f"{self.label} ({self._compiler.toolkit_version})")
+        target = _target(kernel, device, self._compiler.targets, f"{self.label} ({self._compiler.toolkit_version})")
         return self._compiler.compile(kernel, target, timeout_s)
 
     def close(self) -> None:
@@ -95,15 +93,20 @@ class NvccSource:
         self._compiler = NvccCompiler(nvcc, label, env, workshop)
 
     def code(self, kernel: KernelSpec, device: ComputeCapability, timeout_s: float) -> Compiled:
-        target = device.sm if self._targets is None else _target(device, self._targets, self.label)
+        target = _target(kernel, device, self._targets, self.label)
         return self._compiler.compile(kernel, target, timeout_s)
 
     def close(self) -> None:
         self._compiler.close()
 
 
-def _target(device: ComputeCapability, offered: tuple[SmTarget, ...], label: str) -> SmTarget:
-    target = choose_target(device, offered)
-    if target is None:
+def _target(kernel: KernelSpec, device: ComputeCapability, offered: tuple[SmTarget, ...] | None, label: str) -> SmTarget:
+    """The target for `kernel` on `device`; compilers list no architecture-specific ones (`a`), so those are simply tried."""
+    if not kernel.runs_on(device):
+        raise CompilerUnavailableError(f"{kernel.name} is not made for {device.sm}")
+    target = device.sm if offered is None else choose_target(device, offered)
+    if target == device.sm and kernel.target_suffix:
+        return SmTarget(target.kind, device, kernel.target_suffix)
+    if target is None or not kernel.runs_on(target.compute_capability):
         raise CompilerUnavailableError(f"{label} cannot target {device.sm}")
     return target

@@ -12,13 +12,18 @@ from typing import Any
 
 from cudadoctor.gpu.cases import Input
 from cudadoctor.gpu.driver_api import Driver, DriverError
-from cudadoctor.gpu.numbers import NAN_BYTE
+from cudadoctor.gpu.numbers import NAN_BYTE, Precision
+from cudadoctor.gpu.tensor_map import Box, encode_tensor_map
 
 GUARD_BYTES = 256
 """Bytes after every buffer that hold NaN and must still do so afterwards."""
 LOG_BYTES = 8192
 ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE = 5, 6
 """Numbers of CU_JIT_ERROR_LOG_BUFFER and its size in `CUjit_option` (cuda.h)."""
+MULTIPROCESSOR_COUNT = 16
+"""Number of CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in `CUdevice_attribute` (cuda.h)."""
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+"""Number of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES in `CUfunction_attribute` (cuda.h)."""
 
 
 class ModuleLoadError(Exception):
@@ -54,6 +59,14 @@ class Device:
         except DriverError as error:
             raise ModuleLoadError(error, log.value.decode("utf-8", "replace").strip()) from error
         return Module(self.driver, handle)
+
+    def multiprocessors(self) -> int:
+        """How many multiprocessors the device has; raises DriverError."""
+        return self.driver.get_int("cuDeviceGetAttribute", ctypes.c_int(MULTIPROCESSOR_COUNT), self._handle)
+
+    def tensor_map(self, address: ctypes.c_uint64, box: Box, precision: Precision) -> ctypes.Array[ctypes.c_ubyte]:
+        """The kernel parameter that describes the matrix at `address`; raises DriverError, MissingSymbolError."""
+        return encode_tensor_map(self.driver, address, box, precision)
 
     @contextmanager
     def buffer(self, size_bytes: int) -> Iterator[Buffer]:
@@ -130,11 +143,19 @@ class Function:
     def __init__(self, driver: Driver, handle: ctypes.c_void_p) -> None:
         self._driver = driver
         self._handle = handle
+        self._dynamic_smem_bytes = 0
+
+    def use_dynamic_smem(self, size_bytes: int) -> None:
+        """Launch with `size_bytes` of dynamic shared memory from now on; raises DriverError where the device has less."""
+        self._driver.call(
+            "cuFuncSetAttribute", self._handle, ctypes.c_int(MAX_DYNAMIC_SHARED_SIZE_BYTES), ctypes.c_int(size_bytes)
+        )
+        self._dynamic_smem_bytes = size_bytes
 
     def launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> None:
         """Enqueue one launch on the default stream; raises DriverError."""
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(parameter) for parameter in parameters))
-        sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, 0)]
+        sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, self._dynamic_smem_bytes)]
         self._driver.call("cuLaunchKernel", self._handle, *sizes, ctypes.c_void_p(), pointers, ctypes.c_void_p())
 
     def time_launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> float:

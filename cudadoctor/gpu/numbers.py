@@ -1,4 +1,4 @@
-"""Fresh random data and its decoding for fp32 and fp16, quick enough in plain Python for some 100,000 elements.
+"""Fresh random data and its decoding for fp32, fp16 and bf16, quick enough in plain Python for some 100,000 elements.
 
 Standard library only; runs in the driver child.
 """
@@ -30,7 +30,8 @@ class Precision(NamedTuple):
 
 F32 = Precision("f32", 4, 2.0**-24, 2.0**-150, 0x00, 0x3E, 0x3F)
 F16 = Precision("f16", 2, 2.0**-11, 2.0**-25, 0x07, 0x30, 0x38)
-PRECISIONS = {precision.name: precision for precision in (F32, F16)}
+BF16 = Precision("bf16", 2, 2.0**-8, 2.0**-134, 0x00, 0x3E, 0x3F)
+PRECISIONS = {precision.name: precision for precision in (F32, F16, BF16)}
 
 NAN_BYTE = b"\xff"
 """Repeated, it is a NaN in every floating-point format."""
@@ -49,6 +50,10 @@ def random_bytes(rng: random.Random, count: int, precision: Precision, top: int)
 
 def decode(data: bytes, precision: Precision) -> array[float]:
     """The values of little-endian `data`, exactly."""
+    if precision is BF16:  # the upper half of a binary32
+        wide = bytearray(2 * len(data))
+        wide[2::4], wide[3::4] = data[::2], data[1::2]
+        return array("f", bytes(wide))
     if precision.size_bytes == 2:
         return array("f", struct.unpack(f"<{len(data) // 2}e", data))
     values = array("f")

@@ -24,9 +24,9 @@ class ProofRecord:
     compiler: str | None = None
     compile_s: float | None = None
 
-    def compiled(self, target: str, compile_s: float | None) -> ProofRecord:
-        """The same with the code that was made for it."""
-        return replace(self, target=target, compile_s=compile_s)
+    def compiled(self, kernel: str, target: str, compile_s: float | None) -> ProofRecord:
+        """The same with the code that was made for it, or for the kernel that runs in its place."""
+        return replace(self, kernel=kernel, target=target, compile_s=compile_s)
 
     def ended(self, outcome: ProofOutcome, because: str, error: ApiError | None = None) -> Proof:
         """The proof that ended before the GPU gave any numbers."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
 
-from cudadoctor.gpu.catalog import QUICK, KernelSpec
+from cudadoctor.gpu.catalog import QUICK, KernelSpec, Operands, rungs
 from cudadoctor.gpu.child import ChildError, ChildFailure
 from cudadoctor.gpu.code_source import CodeSource, NvccSource, NvrtcSource, ShippedPtx
 from cudadoctor.gpu.compile_cache import CompileCache, user_cache_folder
@@ -23,7 +23,7 @@ from cudadoctor.gpu.description import EXCLUSIVE_PROCESS, DeviceDescription, Dri
 from cudadoctor.gpu.driver_session import DriverSession
 from cudadoctor.gpu.proof_record import ProofRecord
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
-from cudadoctor.model.versions import ComputeCapability, SmTarget
+from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.resources import kernels_folder
 
 PROOF_LIMIT_S = 20.0
@@ -32,8 +32,11 @@ MAX_TRACKS = 8
 """Most driver children at a time: each holds a context of some hundred megabytes."""
 MAX_COMPILATIONS = 4
 
-Codes: TypeAlias = dict[tuple[str, ComputeCapability], "Future[Compiled]"]
-"""Code by kernel and compute capability, being compiled."""
+TENSOR_MAPS_SINCE = CudaVersion.of(12, 0)
+"""The driver API's first version with cuTensorMapEncodeTiled (CUDA 12.0 release notes)."""
+
+Codes: TypeAlias = dict[tuple[str, ComputeCapability], "Future[tuple[KernelSpec, Compiled]]"]
+"""By kernel and compute capability: the kernel or what runs in its place, and its code, being compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class ProofRequest:
     """What to prove. `env` is the environment of every child; `driver` was described under the same one.
 
     `gpu_numbers` maps CUDA's index of a device to the one that the report uses (nvidia-smi's), where they differ. The layers
-    nvrtc and nvcc are skipped where their tuple is empty.
+    nvrtc and nvcc are skipped where their tuple is empty. In them a kernel gives way to the first of `ladder` that computes the
+    same, runs on the GPU and is within the compiler's reach.
     """
 
     env: Mapping[str, str]
@@ -67,6 +71,7 @@ class ProofRequest:
     nvrtc: tuple[NvrtcChoice, ...] = ()
     nvcc: tuple[NvccChoice, ...] = ()
     kernels: tuple[KernelSpec, ...] = QUICK
+    ladder: tuple[KernelSpec, ...] = ()
     gpu_numbers: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -188,8 +193,23 @@ class ProofRun:
             for kernel in self._request.kernels
         }
 
-    def _code(self, source: CodeSource, kernel: KernelSpec, capability: ComputeCapability) -> Compiled:
-        return source.code(kernel, capability, self._deadline - monotonic())
+    def _code(self, source: CodeSource, kernel: KernelSpec, capability: ComputeCapability) -> tuple[KernelSpec, Compiled]:
+        """The best rung that the compiler can make, with its code; raises as `source.code`."""
+        best_first = (kernel,) if source.layer is ProofLayer.DRIVER_JIT else rungs(kernel, capability, self._request.ladder)
+        for rung in best_first[:-1]:
+            if rung.operands is Operands.TENSOR_MAPS and not self._driver_knows_tensor_maps():
+                continue
+            try:
+                return rung, source.code(rung, capability, self._deadline - monotonic())
+            except CompilerUnavailableError:
+                continue  # an older compiler: the next rung
+            except CompileError as error:
+                raise CompileError(f"{rung.name}: {error}", error.log, error.error) from error
+        return kernel, source.code(kernel, capability, self._deadline - monotonic())
+
+    def _driver_knows_tensor_maps(self) -> bool:
+        known = self._request.driver.driver_cuda_version
+        return known is not None and known >= TENSOR_MAPS_SINCE
 
 
 class Track:
@@ -222,7 +242,7 @@ class Track:
         if capability is None:
             return record.ended(ProofOutcome.UNKNOWN, "the driver does not tell the compute capability")
         try:
-            compiled = self._codes[kernel.name, capability].result(max(self._left(), 0.0))
+            chosen, compiled = self._codes[kernel.name, capability].result(max(self._left(), 0.0))
         except CompilerUnavailableError as error:
             return record.ended(ProofOutcome.SKIPPED, str(error))
         except CompileError as error:
@@ -231,7 +251,7 @@ class Track:
             return record.ended(ProofOutcome.UNKNOWN, "the time was over before the kernel was compiled")
         except (CompilerStuckError, CancelledError, OSError) as error:
             return record.ended(ProofOutcome.UNKNOWN, str(error) or "interrupted")
-        return self._launch(record.compiled(str(compiled.target), compiled.compile_s), kernel, compiled)
+        return self._launch(record.compiled(chosen.name, str(compiled.target), compiled.compile_s), chosen, compiled)
 
     def _launch(self, record: ProofRecord, kernel: KernelSpec, compiled: Compiled) -> Proof:
         limit = min(PROOF_LIMIT_S, self._left())

@@ -5,6 +5,7 @@ Runs in the driver child; standard library only.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from cudadoctor.gpu import verify
 from cudadoctor.gpu.cases import Case, checked_cases, timed_case
-from cudadoctor.gpu.device import Buffer, Device, Function, ModuleLoadError
+from cudadoctor.gpu.device import Buffer, Device, Function, Module, ModuleLoadError
 from cudadoctor.gpu.driver_api import DriverError, MissingSymbolError
 
 TIMED_LAUNCHES = 5
@@ -42,7 +43,7 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
         answer["load_s"] = perf_counter() - started
         answer["step"] = "launch"
         rng = random.Random(seed)  # noqa: S311  # test data, repeatable from the seed in the message
-        _run(device, module.function(kernel["entry"]), kernel, rng, answer)
+        _run(device, _function(module, kernel), kernel, rng, answer)
         module.unload()
         answer["outcome"] = "passed"
     except ModuleLoadError as failure:
@@ -56,6 +57,13 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
         if failure.check is not None:
             answer.update(_figures(failure.check))
     return answer
+
+
+def _function(module: Module, kernel: Mapping[str, Any]) -> Function:
+    function = module.function(kernel["entry"])
+    if kernel["dynamic_smem_bytes"]:
+        function.use_dynamic_smem(kernel["dynamic_smem_bytes"])
+    return function
 
 
 def _figures(check: verify.Check) -> Answer:
@@ -99,12 +107,20 @@ class Launch:
                 buffers.append(stack.enter_context(self._device.buffer(content.size_bytes)))
                 buffers[-1].write(content)
             self._output: Buffer = stack.enter_context(self._device.buffer(self._case.output_bytes))
-            self._parameters = self._case.parameters([buffer.address for buffer in buffers], self._output.address)
+            self._parameters = self._parameters_of([*(buffer.address for buffer in buffers), self._output.address])
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _parameters_of(self, addresses: list[ctypes.c_uint64]) -> tuple[Any, ...]:
+        """The kernel's parameters for buffers at `addresses`, the output last."""
+        boxes = self._case.boxes
+        if not boxes:
+            return self._case.parameters(addresses[:-1], addresses[-1])
+        maps = [self._device.tensor_map(*pair, self._case.precision) for pair in zip(addresses, boxes, strict=True)]
+        return self._case.parameters(maps[:-1], maps[-1])
 
     def checked(self) -> tuple[verify.Check, float]:
         """The check of the whole output and the milliseconds of a second launch, whose output must equal the first's."""
@@ -138,6 +154,6 @@ class Launch:
         return check, milliseconds
 
     def _time(self) -> float:
-        milliseconds = self._function.time_launch(self._case.grid, self._block, self._parameters)
+        milliseconds = self._function.time_launch(self._case.grid(self._device.multiprocessors), self._block, self._parameters)
         self._device.synchronize()
         return milliseconds

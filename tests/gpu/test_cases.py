@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import struct
 from typing import Any
@@ -24,7 +25,9 @@ def test_checked_shapes_divide_by_no_tile(kernel: KernelSpec) -> None:
     for case in checked_cases(kernel.request(), rng()):
         extents = (case.shape.m, case.shape.n) if isinstance(case, GemmCase) else (case.shape.queries,)
         assert all(extent % tile for extent, tile in zip(extents, kernel.tile, strict=True))
-        assert case.grid[0] * kernel.tile[-1] > extents[-1], "a CTA is cut"
+        x, y, z = case.grid(lambda: 1000)
+        tiles = [-(-extent // tile) for extent, tile in zip(extents, kernel.tile, strict=True)]
+        assert x * y * z >= math.prod(tiles), "a tile that is cut is there"
 
 
 def test_checked_shapes_take_both_ways_to_load_and_every_mask() -> None:
@@ -96,11 +99,13 @@ def test_output_that_was_never_written_fails(kernel: KernelSpec) -> None:
 @every_kernel
 def test_parameters_are_those_of_the_operation(kernel: KernelSpec) -> None:
     parameters: tuple[Any, ...] = ()
+    shape: tuple[object, ...] = ()
     for case in checked_cases(kernel.request(), rng()):
         addresses = [ctypes.c_uint64(100 + index) for index in range(len(case.inputs))]
         parameters = case.parameters(addresses, ctypes.c_uint64(999))
+        shape = case.shape
     values = [parameter.value for parameter in parameters]
     if kernel.op is Operation.GEMM:
-        assert values == [100, 101, 999, 67, 130, 264]
+        assert values == [100, 101, 999, *shape]
     else:
         assert values == [100, 101, 102, 999, 103, 1, 1, 33, 130, 1.0, 1]

@@ -15,10 +15,10 @@ import pytest
 from cudadoctor.gpu.catalog import (
     ATTN_F16_FUSED,
     ATTN_F32_FUSED,
-    CATALOG,
     GEMM_F16_TILED,
     GEMM_F32_NAIVE,
     GEMM_F32_TILED,
+    PORTABLE,
     KernelSpec,
 )
 from cudadoctor.gpu.driver_session import DriverSession
@@ -33,7 +33,7 @@ def run(kernel: KernelSpec, libraries: Path, libcuda: str, machine: Machine) -> 
         return session.prove(kernels_folder() / kernel.ptx_file, kernel.request(), 0, 20261130, 120)
 
 
-@pytest.mark.parametrize("kernel", CATALOG, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)
 def test_every_kernel_computes_the_right_numbers(kernel: KernelSpec, fake_libcuda: str, machine: Machine, tmp_path: Path) -> None:
     build_kernel_on_cpu(kernel, tmp_path)
     answer = run(kernel, tmp_path, fake_libcuda, machine)

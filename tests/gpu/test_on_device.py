@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.gpu.catalog import CATALOG, GEMM_F32_NAIVE, GEMM_F32_TILED, KernelSpec
+from cudadoctor.gpu.catalog import GEMM_F32_NAIVE, GEMM_F32_TILED, PORTABLE, KernelSpec
 from cudadoctor.gpu.compile_cache import CompileCache
 from cudadoctor.gpu.compiler import NvrtcCompiler, Workshop
 from cudadoctor.gpu.description import DriverDescription
@@ -21,7 +21,7 @@ from cudadoctor.resources import kernels_folder
 
 pytestmark = pytest.mark.gpu
 PTX = kernels_folder() / GEMM_F32_NAIVE.ptx_file
-every_kernel = pytest.mark.parametrize("kernel", CATALOG, ids=lambda kernel: kernel.name)
+every_kernel = pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_all_layers_pass(driver: DriverDescription, nvrtc: str, tmp_path: Path) 
     nvcc = shutil.which("nvcc")
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     choices = (NvccChoice(nvcc, "nvcc"),) if nvcc else ()
-    request = ProofRequest(env, driver, nvrtc=(NvrtcChoice(nvrtc, "NVRTC"),), nvcc=choices, kernels=CATALOG)
+    request = ProofRequest(env, driver, nvrtc=(NvrtcChoice(nvrtc, "NVRTC"),), nvcc=choices, kernels=PORTABLE)
     proofs = prove_layers(request, time.monotonic() + 300)
     for proof in proofs:
         print(proof)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cudadoctor.gpu.catalog import CATALOG, KernelSpec
+from cudadoctor.gpu.catalog import PORTABLE, KernelSpec
 from cudadoctor.gpu.shipped_ptx import PTX_VERSION, source_digest
 from cudadoctor.resources import kernels_folder
 
-kernels = pytest.mark.parametrize("kernel", CATALOG, ids=lambda kernel: kernel.name)
+kernels = pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)
 
 
 @kernels
@@ -27,7 +27,7 @@ def test_the_entry_is_there(kernel: KernelSpec) -> None:
 
 
 def test_no_file_is_left_over() -> None:
-    assert {path.name for path in (kernels_folder() / "ptx").iterdir()} == {Path(kernel.ptx_file).name for kernel in CATALOG}
+    assert {path.name for path in (kernels_folder() / "ptx").iterdir()} == {Path(kernel.ptx_file).name for kernel in PORTABLE}
 
 
 @pytest.mark.nvcc

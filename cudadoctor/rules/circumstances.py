@@ -106,6 +106,13 @@ def asks_for_gpu(run: ErrorSeen) -> bool:
     return any(part in line for part in ASKS_FOR_GPU)
 
 
+def asks_for_cdi(case: Case) -> tuple[ErrorSeen, ...]:
+    """The engine's errors in which it does not know the device driver `cdi`."""
+    return tuple(
+        error for error in case.errors("container-no-gpu-driver") if error.values.get("driver", "").strip("\"'") == "cdi"
+    )
+
+
 def started_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
     """The container command lines of a text, where none of them asks for a GPU."""
     runs = case.errors("shown-docker-run")

@@ -9,6 +9,7 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.rules import driver_fixes
 from cudadoctor.rules.circumstances import (
     as_evidence,
+    asks_for_cdi,
     container_shown,
 )
 from cudadoctor.rules.driver import CUDA_ERROR_UNKNOWN, seen
@@ -47,6 +48,23 @@ def cdi_spec_missing(case: Case) -> Iterable[Problem]:
             why="The name nvidia.com/gpu=... is looked up in the files of /etc/cdi and /var/run/cdi.",
             evidence=texts,
             remedies=driver_fixes.generate_cdi_specification(),
+        )
+        return
+    off = asks_for_cdi(case)
+    if off:
+        yield Problem(
+            subject="container engine",
+            what="Docker does not know the device driver 'cdi': CDI is not switched on in it.",
+            why="Docker 25 and later read CDI specifications only with the feature switched on; older ones do not.",
+            evidence=as_evidence(off),
+            remedies=(
+                driver_fixes.as_root(
+                    "Switch CDI on in Docker",
+                    "sudo nvidia-ctk runtime configure --runtime=docker --cdi.enabled",
+                    "sudo systemctl restart docker",
+                    verify=("docker run --rm --device nvidia.com/gpu=all ubuntu nvidia-smi",),
+                ),
+            ),
         )
 
 

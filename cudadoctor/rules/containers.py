@@ -13,6 +13,7 @@ from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
     NO_LIBCUDA,
     as_evidence,
+    asks_for_cdi,
     container_shown,
     started_with_gpu,
     started_without_gpu,
@@ -41,6 +42,8 @@ def container_toolkit_missing(case: Case) -> Iterable[Problem]:
     Sources: NVIDIA Container Toolkit installation guide.
     """
     texts = seen(case, "container-no-gpu-driver")
+    if texts and asks_for_cdi(case):
+        raise NotApplicableError("the engine was asked for CDI (cdi-spec-missing says so)")
     if texts:
         yield Problem(
             subject="container engine",

@@ -9,7 +9,7 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryOrigin
 from cudadoctor.model.versions import DottedVersion, VersionError
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import CUDA_FAILURES, as_evidence, cu_init_evidence, cuda_fails, in_wsl
+from cudadoctor.rules.circumstances import CUDA_FAILURES, as_evidence, cu_init_evidence, cuda_fails, in_wsl, started_without_gpu
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import driver_works
@@ -66,7 +66,7 @@ def wsl_libcuda_path(case: Case) -> Iterable[Problem]:
     folder = case.snapshot.wsl.library_folder
     if isinstance(folder, Known) and not any(name.startswith("libcuda.so") for name in folder.value):
         return
-    if _linux_driver(case):
+    if _linux_driver(case) or started_without_gpu(case):
         return
     linking = case.saw("toolkit-libs-missing-at-link")
     variable = "LIBRARY_PATH" if linking else "LD_LIBRARY_PATH"

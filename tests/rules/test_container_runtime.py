@@ -32,6 +32,8 @@ NVML_UNKNOWN = said("nvml-unknown-error", "Failed to initialize NVML: Unknown Er
 UNKNOWN_NVML = inside(with_driver(broken(healthy(), 999), nvml=known(ApiStatus(code=999, message="Unknown Error"), "NVML")))
 TABLE: Table = {
     "cdi-spec-missing": (
+        ("Docker without CDI", text_only(said("container-no-gpu-driver", driver="cdi")), FAIL),
+        ("Docker without a runtime", text_only(said("container-no-gpu-driver", driver="nvidia")), PASS),
         ("the engine says so", text_only(said("cdi-spec-missing", "unresolvable CDI devices nvidia.com/gpu=all")), FAIL),
         ("all well", healthy(), PASS),
     ),

@@ -47,6 +47,9 @@ def test_not_applicable_fact_and_rule(matrices: Matrices) -> None:
     def refuses(case: Case) -> Iterable[Problem]:
         raise NotApplicableError("nothing is compiled here")
 
+    snapshot = Snapshot(driver=Driver(visible_device_count=Missing(MissingReason.NOT_SUPPORTED)))
+    (not_supported,) = evaluate(Case(snapshot, matrices), [NO_DEVICES]).outcomes
+    assert not_supported.outcome is Outcome.NOT_APPLICABLE
     snapshot = Snapshot(driver=Driver(visible_device_count=Missing(MissingReason.NOT_APPLICABLE)))
     results = evaluate(Case(snapshot, matrices), [NO_DEVICES, Rule("CD997", "refuses", Severity.ERROR, "", refuses)])
     assert [result.outcome for result in results.outcomes] == [Outcome.NOT_APPLICABLE, Outcome.NOT_APPLICABLE]

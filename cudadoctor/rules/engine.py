@@ -142,6 +142,10 @@ class Results:
         return {result.rule.name: result.outcome for result in self.outcomes}[name]
 
 
+DOES_NOT_ARISE = (MissingReason.NOT_APPLICABLE, MissingReason.NOT_SUPPORTED)
+"""Reasons for which a question is not open but idle: a GeForce has no ECC to count errors of."""
+
+
 def run_rule(rule: Rule, case: Case) -> RuleResult:
     """The outcome of one rule on one case; never raises. What it found before it met an unknown fact counts."""
     if rule.needs_gpu and case.has_no_gpu:
@@ -151,8 +155,7 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
         problems.extend(rule.check(case))
     except UnknownFactError as unknown:
         if not problems:
-            not_applicable = unknown.missing.reason is MissingReason.NOT_APPLICABLE
-            outcome = Outcome.NOT_APPLICABLE if not_applicable else Outcome.UNKNOWN
+            outcome = Outcome.NOT_APPLICABLE if unknown.missing.reason in DOES_NOT_ARISE else Outcome.UNKNOWN
             return RuleResult(rule, outcome, missing=unknown.missing)
     except NotApplicableError as reason:
         return RuleResult(rule, Outcome.NOT_APPLICABLE, words=str(reason))

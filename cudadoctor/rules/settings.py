@@ -256,7 +256,6 @@ _NCCL_SWITCHES: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "copies between GPUs go through host memory",
     "NCCL_SHM_DISABLE": "processes of one host talk over the network",
     "NCCL_IB_DISABLE": "InfiniBand and RoCE are not used",
-    "NCCL_CUMEM_ENABLE": "NCCL allocates in its own way",
     "NCCL_NVLS_ENABLE": "the switch's reductions are not used",
 }
 
@@ -278,7 +277,7 @@ def nccl_setting_left_on(case: Case) -> Iterable[Problem]:
     values = known(case.snapshot.environment)
     for name, effect in _NCCL_SWITCHES.items():
         bad = "0" if name.endswith("_ENABLE") else "1"
-        if name != "NCCL_CUMEM_ENABLE" and values.get(name, "").strip() == bad:
+        if values.get(name, "").strip() == bad:
             yield _nccl_problem(case, name, values[name], f"{effect}.")
     if values.get("NCCL_DEBUG", "").strip().upper() == "TRACE":
         yield _nccl_problem(case, "NCCL_DEBUG", values["NCCL_DEBUG"], "every call is written to the log.")

@@ -245,13 +245,12 @@ def wsl_windows_build_unsupported(case: Case) -> Iterable[Problem]:
     if shown is None and not (blocked or hook or case.saw("smi-cannot-communicate")):
         return
     build, proof = shown if shown is not None else (0, ())
-    supported = FIRST_BUILD <= build < FIRST_PREVIEW or build >= FIRST_WINDOWS_11
-    if supported and not case.saw("gpu-access-blocked-by-os"):
+    if _is_supported(build) and not case.saw("gpu-access-blocked-by-os"):
         return
-    old, preview = 0 < build < FIRST_BUILD, FIRST_PREVIEW <= build < FIRST_WINDOWS_11
+    old, preview = _is_old(build), _is_preview(build)
     yield Problem(
         subject="Windows",
-        what=_about_build(build, old=old, preview=preview),
+        what=_about_build(build),
         why="The GPU reaches WSL2 through Windows; without a build that supports it nothing installed in Linux helps.",
         evidence=(*proof, *as_evidence(failures), *cu_init_evidence(case)),
         remedies=(
@@ -268,10 +267,23 @@ def wsl_windows_build_unsupported(case: Case) -> Iterable[Problem]:
     )
 
 
-def _about_build(build: int, *, old: bool, preview: bool) -> str:
-    if old:
+def _is_old(build: int) -> bool:
+    return 0 < build < FIRST_BUILD
+
+
+def _is_preview(build: int) -> bool:
+    return FIRST_PREVIEW <= build < FIRST_WINDOWS_11
+
+
+def _is_supported(build: int) -> bool:
+    """Does this build let WSL2 use the GPU? 0, an unknown build, is not known to."""
+    return build >= FIRST_BUILD and not _is_preview(build)
+
+
+def _about_build(build: int) -> str:
+    if _is_old(build):
         return f"Windows build {build} has no GPU support for WSL2: it begins with {FIRST_BUILD} (Windows 10 21H2)."
-    if preview:
+    if _is_preview(build):
         return f"Windows build {build} is an Insider preview from before Windows 11; GPU support in WSL2 is broken or expired in such builds."
     return "Windows does not let WSL2 use the GPU: its build or its WSL is too old, or the GPU is blocked."
 

@@ -48,7 +48,7 @@ def unset_variable(case: Case, name: str, title: str) -> tuple[Remedy, ...]:
 
 def use_toolkit(case: Case, kit: Toolkit) -> tuple[Remedy, ...]:
     """Naming an installed toolkit in CUDA_HOME and putting its nvcc first on PATH."""
-    root = shlex.quote(kit.root)
+    root = f'"{kit.root}"' if kit.root.startswith("$") else shlex.quote(kit.root)
     fix = Fix(
         title=f"Name {kit.root} in CUDA_HOME and put its nvcc first",
         commands=(f"export CUDA_HOME={root} PATH={root}/bin:$PATH",),
@@ -76,7 +76,8 @@ def _chosen_is(snapshot: Snapshot, root: str) -> Snapshot:
 def fitting_release(case: Case, allowed: Iterable[CudaVersion]) -> CudaVersion | None:
     """Of some toolkit releases the one to install: torch's own, else one that its major and the driver fit; None of none.
 
-    The driver's CUDA version is a reason because it then compiles the toolkit's PTX too.
+    The driver's CUDA version is a reason because it then compiles the toolkit's PTX too; without it the release with most
+    targets is taken.
     """
     releases = sorted(set(allowed))
     build = torch(case.snapshot)
@@ -86,8 +87,15 @@ def fitting_release(case: Case, allowed: Iterable[CudaVersion]) -> CudaVersion |
     if wanted is not None:
         releases = [one for one in releases if one.major == wanted.major] or releases
     driver = maybe(case.snapshot.driver.driver_cuda_version)
-    reached = [one for one in releases if driver is None or one <= driver]
+    if driver is None:
+        return _widest(case, releases)
+    reached = [one for one in releases if one <= driver]
     return reached[-1] if reached else next(iter(releases), None)
+
+
+def _widest(case: Case, releases: Sequence[CudaVersion]) -> CudaVersion | None:
+    """The oldest of the releases that compile for the most architectures: the safest where GPU or driver are not known."""
+    return max(releases, key=lambda one: (len(case.matrices.toolkits.targets(one) or ()), -one.major, -one.minor), default=None)
 
 
 def releases_for_gpus(case: Case, extra: Sequence[ComputeCapability] = ()) -> tuple[CudaVersion, ...]:

@@ -153,3 +153,19 @@ def test_toolkit_of_torchs_major(here: Toolkit, command: str, matrices: Matrices
     snapshot = machine(toolkits(kit("11.8"), here))
     remedies = toolkit_fixes.toolkit_for_torch(Case(snapshot, matrices), release("12.1"))
     assert remedies[0].fix.commands[0] == command
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wanted"),
+    [(("11.8", "12.8", "12.9", "13.0", "13.5"), "12.9"), (("13.0", "13.1", "13.2"), "13.0"), ((), None)],
+)
+def test_release_where_neither_torch_nor_driver_is_known(
+    allowed: tuple[str, ...], wanted: str | None, matrices: Matrices
+) -> None:
+    found = toolkit_fixes.fitting_release(Case(Snapshot(), matrices), [release(text) for text in allowed])
+    assert found == (release(wanted) if wanted is not None else None)
+
+
+def test_root_that_a_variable_names_stays_one_for_the_shell(matrices: Matrices) -> None:
+    (remedy,) = toolkit_fixes.use_toolkit(Case(Snapshot(), matrices), printed_kit("11.8", "$CONDA_PREFIX/bin/nvcc"))
+    assert remedy.fix.commands == ('export CUDA_HOME="$CONDA_PREFIX" PATH="$CONDA_PREFIX"/bin:$PATH',)

@@ -225,3 +225,12 @@ def test_scan_judges_a_binary_for_a_gpu(tmp_path: Path) -> None:
     assert any(file["modules"] for file in report["files"])
     assert run("scan").returncode == ExitCode.USAGE
     assert run("scan", "no-such-package-anywhere").returncode == ExitCode.USAGE
+
+
+def test_triage_says_what_a_text_lacks() -> None:
+    nothing = run("triage", "-", stdin=b"hello")
+    assert nothing.returncode == ExitCode.UNDETERMINED
+    assert b"Nothing in this text is known" in nothing.stdout
+    little = run("triage", "-", stdin=b"Cuda compilation tools, release 12.4, V12.4.131")
+    assert little.returncode == ExitCode.UNDETERMINED
+    assert b"nvidia-smi" in little.stdout

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import structs
 
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model import codec
+from cudadoctor.model.fact import Known
 from cudadoctor.model.redact import redact
+from cudadoctor.model.report import Verdict
+from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
 
 MAX_LINE_BYTES = 4 * MAX_PASTE_BYTES
 """Longest line of a dump of tickets: a paste with every character escaped."""
+
+
+ASK_FOR = "What `cudadoctor report` prints on the machine answers most questions at once."
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,24 @@ def _refused(message: str) -> ExitCode:
 def diagnose_text(data: bytes | str, matrices: Matrices, selection: Selection | None = None) -> Diagnosis:
     """The diagnosis of one pasted text; raises PasteError where it is no text or too large."""
     paste = read_paste(data)
-    return diagnose(paste.snapshot, paste.proofs, matrices, selection=selection, node=paste.node)
+    diagnosis = diagnose(paste.snapshot, paste.proofs, matrices, selection=selection, node=paste.node)
+    if diagnosis.report.verdict is not Verdict.UNDETERMINED or diagnosis.report.findings:
+        return diagnosis
+    return replace(diagnosis, report=structs.replace(diagnosis.report, summary=what_would_help(paste.snapshot)))
+
+
+def what_would_help(snapshot: Snapshot) -> str:
+    """What a text lacks from which nothing could be concluded, and the command that prints it."""
+    if not (snapshot.errors or snapshot.readings):
+        return "Nothing in this text is known to cudadoctor. " + ASK_FOR
+    machine_known = isinstance(snapshot.gpus, Known) and isinstance(snapshot.driver.driver_release, Known)
+    wanted = (
+        ("the error itself, with the lines around it", bool(snapshot.errors)),
+        ("the GPU and the driver (nvidia-smi)", machine_known),
+        ("torch and its build (python -m torch.utils.collect_env)", isinstance(snapshot.python.torch, Known)),
+    )
+    missing = ", ".join(what for what, is_there in wanted if not is_there)
+    return "No problem can be seen in this text. " + (f"Not in it: {missing}." if missing else ASK_FOR)
 
 
 def _read(path: Path) -> bytes:

@@ -176,12 +176,16 @@ class TorchMatrix(Struct, frozen=True, dict=True):
         for release in self.releases:
             if python is not None and python not in release.pythons:
                 continue
-            for cuda in reversed(self.variants(release.version, platform)):
-                archs = self.arch_list(release.version, cuda, platform)
-                if archs is not None:
-                    variant = TorchVariant(cuda)
-                    default = self.on_default_index(release.version, variant, platform)
-                    yield TorchWheel(release, variant, archs, default)
+            yield from self.wheels_of(release, platform)
+
+    def wheels_of(self, release: TorchRelease, platform: WheelPlatform) -> Iterator[TorchWheel]:
+        """The CUDA wheels of one release for a platform, newest CUDA first."""
+        for cuda in reversed(self.variants(release.version, platform)):
+            archs = self.arch_list(release.version, cuda, platform)
+            if archs is not None:
+                variant = TorchVariant(cuda)
+                default = self.on_default_index(release.version, variant, platform)
+                yield TorchWheel(release, variant, archs, default)
 
     def arch_name(self, name: str) -> ArchName | None:
         """What a name in TORCH_CUDA_ARCH_LIST (`Ampere`) stands for; None where torch does not know it."""

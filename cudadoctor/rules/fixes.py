@@ -12,8 +12,8 @@ from cudadoctor.matrices.torch_builds import TorchWheel
 from cudadoctor.model.fact import NOT_ASKED, Known, maybe
 from cudadoctor.model.finding import Fix, Where
 from cudadoctor.model.snapshot import LibraryCopy, Package, Platform, Snapshot, Torch, TorchBuild
-from cudadoctor.model.versions import DriverRelease
-from cudadoctor.recommend import Target, fitting_wheels
+from cudadoctor.model.versions import DottedVersion, DriverRelease
+from cudadoctor.recommend import Target, fitting_wheels, refusal
 from cudadoctor.rules.engine import Case, Remedy
 from cudadoctor.rules.questions import (
     driver_platform,
@@ -68,9 +68,18 @@ def install_cuda_torch(case: Case) -> tuple[Remedy, ...]:
     if target is None:
         return ()
     release = torch_release(build) if build is not None else None
-    wheels = list(fitting_wheels(target, case.matrices))
-    same = [wheel for wheel in wheels if release is not None and wheel.release.version == release]
-    return tuple(_install_wheel(case, wheel) for wheel in (same or wheels)[:1])
+    wheel = _wheel_of_release(target, case, release) or next(fitting_wheels(target, case.matrices), None)
+    return (_install_wheel(case, wheel),) if wheel is not None else ()
+
+
+def _wheel_of_release(target: Target, case: Case, release: DottedVersion | None) -> TorchWheel | None:
+    """The fitting CUDA wheel of exactly this release: that of a plain install, else the one of the newest CUDA; None where none fits."""
+    row = case.matrices.torch.release(release) if release is not None else None
+    if row is None or (target.python is not None and target.python not in row.pythons):
+        return None
+    wheels = case.matrices.torch.wheels_of(row, target.wheels)
+    fitting = [wheel for wheel in wheels if refusal(wheel, target, case.matrices) is None]
+    return next(iter(sorted(fitting, key=lambda wheel: not wheel.on_default_index)), None)
 
 
 def _install_wheel(case: Case, wheel: TorchWheel) -> Remedy:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from cudadoctor import __version__
@@ -15,7 +15,7 @@ from cudadoctor.model.proof import Proof, ProofOutcome
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.requirements import Requirement
-from cudadoctor.rules.engine import Case, Outcome, Results, Rule, evaluate
+from cudadoctor.rules.engine import Case, Outcome, Problem, Results, Rule, evaluate
 from cudadoctor.rules.registry import RULES
 
 NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)
@@ -31,16 +31,33 @@ class Selection:
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    severities: tuple[tuple[str, Severity], ...] = ()
+    """Rules, named as above, whose findings all get another severity."""
 
     def rules(self, rules: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
         """The rules that remain; raises SelectionError for an entry that names none."""
-        if not self.select and not self.ignore:
+        if not self.select and not self.ignore and not self.severities:
             return tuple(rules)
-        for entry in (*self.select, *self.ignore):
+        for entry in (*self.select, *self.ignore, *(name for name, _ in self.severities)):
             if not any(_names(entry, rule) for rule in rules):
                 raise SelectionError(f"no rule is called {entry!r}; `cudadoctor rules` lists them")
         chosen = [rule for rule in rules if not self.select or any(_names(entry, rule) for entry in self.select)]
-        return tuple(rule for rule in chosen if not any(_names(entry, rule) for entry in self.ignore))
+        return tuple(self._graded(rule) for rule in chosen if not any(_names(entry, rule) for entry in self.ignore))
+
+    def _graded(self, rule: Rule) -> Rule:
+        wanted = [severity for name, severity in self.severities if _names(name, rule)]
+        return regraded(rule, lambda _: wanted[-1]) if wanted else rule
+
+
+def regraded(rule: Rule, grade: Callable[[Severity], Severity]) -> Rule:
+    """The rule with other severities for what it finds."""
+
+    def check(case: Case) -> Iterable[Problem]:
+        for problem in rule.check(case):
+            yield replace(problem, severity=grade(problem.severity or rule.severity))
+
+    check.__doc__ = rule.check.__doc__
+    return replace(rule, check=check, severity=grade(rule.severity))
 
 
 def _names(entry: str, rule: Rule) -> bool:
@@ -74,9 +91,10 @@ def diagnose(
     requirements: tuple[Requirement, ...] = (),
     node: str | None = None,
     started: float | None = None,
+    rules: Sequence[Rule] = RULES,
 ) -> Diagnosis:
     """Judge a machine; `started` (time.monotonic()) is when the command began, for the report's `seconds`."""
-    rules = (selection or Selection()).rules()
+    rules = (selection or Selection()).rules(rules)
     results = evaluate(Case(snapshot, matrices, proofs, requirements), rules)
     unknown = tuple(
         UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)

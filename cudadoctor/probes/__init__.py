@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from cudadoctor.probes.python_env import ChosenPython, choose_python, site_folde
 from cudadoctor.probes.runner import Probe, ProbeContext, RunningProbe, start_probes
 from cudadoctor.probes.toolkit import read_toolkits
 from cudadoctor.probes.torch_child import TorchChild, start_torch_child
+from cudadoctor.probes.torch_files import with_code_from_files
 from cudadoctor.probes.wsl import read_wsl
 
 if TYPE_CHECKING:
@@ -125,8 +126,12 @@ class Collection:
         if self._system.uname is None:
             from cudadoctor.probes.installed_python import describe_installed
 
-            return describe_installed(self._system, self.torch.chosen)
-        return self.torch.facts(deadline)
+            return with_code_from_files(self._system, describe_installed(self._system, self.torch.chosen))
+        return with_code_from_files(self._system, self.torch.facts(deadline))
+
+    def package_folders(self) -> tuple[str, ...]:
+        """site-packages of the examined Python; may wait a moment for that Python's answer."""
+        return _package_folders(self._system, self.torch, self.torch.chosen)
 
     def complete(
         self, deadline: float, as_user: DriverDescription | None = None, all_devices: DriverDescription | None = None
@@ -144,8 +149,8 @@ class Collection:
         return structs.replace(snapshot, python=python, probe_runs=runs, errors=recognised(texts))
 
 
-def start_collection(system: System, options: ProbeOptions | None = None) -> Collection:
-    """Start all probes and the torch child; returns at once."""
+def start_collection(system: System, options: ProbeOptions | None = None, probes: Sequence[Probe] = PROBES) -> Collection:
+    """Start the probes and the torch child; returns at once."""
     options = options if options is not None else ProbeOptions()
     chosen = _chosen_python(system, options.python)
     torch = start_torch_child(system, chosen, *options.torch_child_options)
@@ -156,7 +161,7 @@ def start_collection(system: System, options: ProbeOptions | None = None) -> Col
         variable_names=options.variable_names,
     )
     deadline = time.monotonic() + options.timeout_s + 0.5  # programs are stopped first, then probes given up
-    return Collection(system, start_probes(PROBES, system, context), torch, deadline)
+    return Collection(system, start_probes(probes, system, context), torch, deadline)
 
 
 def _chosen_python(system: System, wanted: str) -> ChosenPython:

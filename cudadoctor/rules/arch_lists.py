@@ -15,6 +15,7 @@ from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, 
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.planned_questions import builds_without_arch_list
 from cudadoctor.rules.questions import (
     environment,
     gpus_with_capability,
@@ -271,6 +272,7 @@ def arch_list_empty_no_gpu(case: Case) -> Iterable[Problem]:
 
     Sources: torch/utils/cpp_extension.py, _get_cuda_arch_flags.
     """
+    yield from builds_without_arch_list(case)
     texts = seen(case, "arch-list-empty-no-gpu")
     if texts:
         yield Problem(

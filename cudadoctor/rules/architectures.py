@@ -16,6 +16,7 @@ from cudadoctor.rules import fixes
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.planned_questions import scanned_without_code
 from cudadoctor.rules.questions import (
     GpuWithCapability,
     Presence,
@@ -411,6 +412,7 @@ def extension_arch_missing(case: Case) -> Iterable[Problem]:
     Sources: CUDA C++ Programming Guide, Binary Compatibility; flash_api.cpp of flash-attention (the check of the major); scans
     of wheels in matrices/ecosystem.toml.
     """
+    yield from scanned_without_code(case)
     yield from _extension_failures(case)
     yield from _packages_without_code(case)
 

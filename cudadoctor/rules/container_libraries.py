@@ -21,6 +21,8 @@ from cudadoctor.rules.circumstances import (
 )
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.planned_questions import compat_on_library_path
+from cudadoctor.rules.preflight_questions import is_preflight
 from cudadoctor.rules.questions import driver_platform, driver_works, in_container
 
 CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
@@ -129,6 +131,9 @@ def cuda_compat_in_image(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA Compatibility guide, Forward Compatibility; NVIDIA CUDA images.
     """
+    if is_preflight(case.snapshot):
+        yield from compat_on_library_path(case)
+        return
     if driver_works(case.snapshot):
         return
     texts = seen(case, "cuda-compat-in-image")

@@ -21,6 +21,7 @@ from cudadoctor.rules.circumstances import (
 )
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.planned_questions import unsatisfied_conditions
 from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_works, in_container, pci_gpus
 
 GIVEN_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -235,6 +236,7 @@ def container_require_unsatisfied(case: Case) -> Iterable[Problem]:
 
     Sources: NVIDIA Container Toolkit documentation, NVIDIA_REQUIRE_*; libnvidia-container.
     """
+    yield from unsatisfied_conditions(case)
     errors = case.errors("container-require-unsatisfied")
     if not errors:
         return

@@ -23,6 +23,7 @@ from cudadoctor.rules import (
     nvcc_targets,
     packages,
     platforms,
+    preflight,
     program,
     ptx,
     requirements,
@@ -66,5 +67,6 @@ RULES: tuple[Rule, ...] = (
     *environment.RULES,
     *settings.RULES,
     *kernels.RULES,
+    *preflight.RULES,
     *requirements.RULES,
 )

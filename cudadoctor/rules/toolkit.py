@@ -12,6 +12,7 @@ from cudadoctor.model.versions import CudaVersion, VersionError
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
+from cudadoctor.rules.planned_questions import builds_without_compiler
 from cudadoctor.rules.questions import platform, torch, torch_cuda_version
 from cudadoctor.rules.toolkit_questions import (
     HOME_VARIABLES,
@@ -79,6 +80,7 @@ def nvcc_missing(case: Case) -> Iterable[Problem]:
 
     Sources: texts of shells, CMake and torch.utils.cpp_extension.
     """
+    yield from builds_without_compiler(case)
     errors = [
         one
         for one in (*case.errors("nvcc-not-found"), *case.errors("nvcc-missing"))

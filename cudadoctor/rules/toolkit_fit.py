@@ -13,6 +13,7 @@ from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.architectures import span
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
+from cudadoctor.rules.planned_questions import builds_with_other_major
 from cudadoctor.rules.questions import (
     GpuWithCapability,
     gpus_with_capability,
@@ -245,6 +246,7 @@ def nvcc_torch_mismatch(case: Case) -> Iterable[Problem]:
 
     Sources: torch/utils/cpp_extension.py, _check_cuda_version; apex setup.py.
     """
+    yield from builds_with_other_major(case)
     errors = case.errors("nvcc-torch-mismatch")
     if not errors:
         return

@@ -1,0 +1,208 @@
+"""The policy that a repository checks in: cudadoctor.toml, or [tool.cudadoctor] of pyproject.toml."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cudadoctor.diagnosis import Selection, SelectionError
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.finding import Severity
+from cudadoctor.model.versions import VersionError
+from cudadoctor.named import GpuNameError, capability_of, release_of
+from cudadoctor.requirements import QUANTITIES, RequirementError, parse_requirements
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OWN_FILE, SHARED_FILE = "cudadoctor.toml", "pyproject.toml"
+TABLE = "tool.cudadoctor"
+MAX_BYTES = 1024 * 1024
+FAIL_ON = ("error", "warning", "never")
+KEYS = ("gpus", "driver", "require", "select", "ignore", "severity", "fail-on")
+
+
+class PolicyError(ValueError):
+    """A policy cannot be used; the text names file, key and reason."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the repository demands, and how its findings count."""
+
+    path: str = ""
+    """The file, and for pyproject.toml the table; empty where there is no policy."""
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+    requirements: str = ""
+    """As --require writes them."""
+    selection: Selection = Selection()
+    fail_on: str | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For the report: the file, and every setting in it."""
+        return {
+            "file": self.path,
+            "gpus": list(self.gpus),
+            "driver": self.driver,
+            "require": self.requirements,
+            "select": list(self.selection.select),
+            "ignore": list(self.selection.ignore),
+            "severity": {name: severity.value for name, severity in self.selection.severities},
+            "fail_on": self.fail_on,
+        }
+
+
+NO_POLICY = Policy()
+
+
+def find_policy(folder: Path, named: Path | None, matrices: Matrices) -> Policy:
+    """The policy named, else the working folder's own, else none; raises PolicyError where one is there and bad."""
+    if named is not None:
+        return read_policy(named, matrices)
+    own = folder / OWN_FILE
+    if own.is_file():
+        return read_policy(own, matrices)
+    shared = folder / SHARED_FILE
+    if shared.is_file() and f"[{TABLE}" in _text(shared):
+        return read_policy(shared, matrices)
+    return NO_POLICY
+
+
+def read_policy(path: Path, matrices: Matrices) -> Policy:
+    """The policy in a file; raises PolicyError."""
+    shown = path.name if path.parent == Path() or not path.is_absolute() else str(path)
+    reader = _Reader(str(path) if shown != path.name else shown, matrices)
+    try:
+        document = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"{reader.file}: not TOML: {error}") from error
+    except RecursionError as error:
+        raise PolicyError(f"{reader.file}: nested too deeply") from error
+    if path.name == SHARED_FILE:
+        tool = document.get("tool", {})
+        document = tool.get("cudadoctor") if isinstance(tool, dict) else None
+        if not isinstance(document, dict):
+            raise PolicyError(f"{reader.file}: it has no table [{TABLE}]")
+    return reader.policy(document)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise PolicyError(f"{path}: not a regular file")
+        if path.stat().st_size > MAX_BYTES:
+            raise PolicyError(f"{path}: larger than {MAX_BYTES // 1024} kB, too large for a policy")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PolicyError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{path}: not UTF-8 text") from error
+
+
+class _Reader:
+    """Reads the keys of one policy, each with its own error."""
+
+    def __init__(self, file: str, matrices: Matrices) -> None:
+        self.file = file
+        self.matrices = matrices
+
+    def policy(self, document: Mapping[str, Any]) -> Policy:
+        for key in document:
+            if key not in KEYS:
+                raise self.error(key, f"no such setting; there are {', '.join(KEYS)}")
+        policy = Policy(
+            path=self.file,
+            gpus=self.gpus(document),
+            driver=self.driver(document),
+            requirements=self.requirements(document),
+            selection=Selection(self.rules(document, "select"), self.rules(document, "ignore"), self.severities(document)),
+            fail_on=self.fail_on(document),
+        )
+        self.check_requirements(policy.requirements)
+        return policy
+
+    def error(self, key: str, reason: str) -> PolicyError:
+        return PolicyError(f"{self.file}: {key}: {reason}")
+
+    def texts(self, document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        value = document.get(key, [])
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.error(key, f"must be a list of texts, not {value!r:.60}")
+        return tuple(value)
+
+    def gpus(self, document: Mapping[str, Any]) -> tuple[str, ...]:
+        names = self.texts(document, "gpus")
+        for name in names:
+            try:
+                capability_of(name, self.matrices)
+            except GpuNameError as error:
+                raise self.error("gpus", str(error)) from error
+        return names
+
+    def driver(self, document: Mapping[str, Any]) -> str | None:
+        value = document.get("driver")
+        if value is None:
+            return None
+        text = str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+        try:
+            release_of(text, self.matrices)
+        except VersionError as error:
+            raise self.error("driver", str(error)) from error
+        return text
+
+    def requirements(self, document: Mapping[str, Any]) -> str:
+        """A list as for --require, or a table: `torch = ">=2.6"`."""
+        value = document.get("require", [])
+        if not isinstance(value, dict):
+            return ",".join(self.texts(document, "require"))
+        for name, condition in value.items():
+            if not isinstance(condition, str):
+                raise self.error(f"require.{name}", f"must be a text such as '>=2.6', not {condition!r:.60}")
+        return ",".join(f"{name}{part.strip()}" for name, condition in value.items() for part in condition.split(","))
+
+    def check_requirements(self, text: str) -> None:
+        try:
+            parse_requirements(text)
+        except RequirementError as error:
+            raise self.error(
+                "require", f"{error} (there are {', '.join(QUANTITIES)})" if "nothing is called" not in str(error) else str(error)
+            ) from error
+
+    def rules(self, document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        names = self.texts(document, key)
+        self.check_rules(key, Selection(select=names))
+        return names
+
+    def check_rules(self, key: str, selection: Selection) -> None:
+        try:
+            selection.rules()
+        except SelectionError as error:
+            raise self.error(key, str(error)) from error
+
+    def severities(self, document: Mapping[str, Any]) -> tuple[tuple[str, Severity], ...]:
+        value = document.get("severity", {})
+        if not isinstance(value, dict):
+            raise self.error("severity", f"must be a table of rules and severities, not {value!r:.60}")
+        return tuple((name, self.severity(name, wanted)) for name, wanted in value.items())
+
+    def severity(self, name: str, wanted: Any) -> Severity:
+        self.check_rules(f"severity.{name}", Selection(select=(name,)))
+        allowed = [severity.value for severity in Severity]
+        if wanted not in allowed:
+            raise self.error(f"severity.{name}", f"must be one of {', '.join(allowed)}, not {wanted!r:.60}")
+        return Severity(wanted)
+
+    def fail_on(self, document: Mapping[str, Any]) -> str | None:
+        value = document.get("fail-on")
+        if value is not None and value not in FAIL_ON:
+            raise self.error("fail-on", f"must be one of {', '.join(FAIL_ON)}, not {value!r:.60}")
+        return value

@@ -293,6 +293,7 @@ RULES = (
         "TORCH_CUDA_ARCH_LIST leaves out a GPU of this machine",
         arch_list_stale,
         explained_by=("arch-list-unknown",),
+        needs_gpu=True,
     ),
     Rule(
         "CD254",

@@ -91,9 +91,12 @@ def _is_cmake_entry(entry: str) -> bool:
 
 
 def _cmake_list(case: Case) -> tuple[Remedy, ...]:
-    value = toolkit_fixes.arch_list(case, ArchStyle.CMAKE) or "native"
-    command = f"cmake -B build -DCMAKE_CUDA_ARCHITECTURES='{value}'"
-    return (Remedy(Fix(title="Name the architectures for CMake", commands=(command,), where=here(case.snapshot))),)
+    """Naming the architectures of the GPUs here; where none is known, as an example one that every toolkit of today has."""
+    value = toolkit_fixes.arch_list(case, ArchStyle.CMAKE)
+    title = "Name the architectures for CMake" if value else "Name your GPU's architecture for CMake (86 is the RTX 30 series)"
+    command = f"cmake -B build -DCMAKE_CUDA_ARCHITECTURES='{value or '86'}'"
+    verify = () if value else ("cudadoctor archs --style cmake --gpu 'NAME OF THE GPU'",)
+    return (Remedy(Fix(title=title, commands=(command,), where=here(case.snapshot), verify=verify)),)
 
 
 def _cmake_lacks_native(case: Case) -> bool:

@@ -343,7 +343,7 @@ def cudnn_sublibrary_mix(case: Case) -> Iterable[Problem]:
     folders = sorted({path.rpartition("/")[0] for path in mapped if "/libcudnn" in path})
     if not errors and len(folders) < 2:
         if build is None:
-            known(case.snapshot.python.torch)
+            installed_torch(case.snapshot)
         return
     yield Problem(
         subject="cuDNN",

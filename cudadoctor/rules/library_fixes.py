@@ -39,6 +39,9 @@ WHEELS = {
 """Library to the middle of its wheel's name (contents of the wheels)."""
 FOLDERS = {"cuda-runtime": "cuda_runtime", "cuda-nvrtc": "cuda_nvrtc", "cuda-cupti": "cuda_cupti"}
 """Folder under site-packages/nvidia where it differs from the name (CUDA 12; CUDA 13 puts all into cu13)."""
+USUAL_DLLS = ("cudnn64_9.dll", "cublas64_12.dll")
+"""What onnxruntime's and CTranslate2's builds of today load (NEEDED entries of their wheels)."""
+CUDA_LIBRARY = re.compile(r"(?:cudart|cublas|cublaslt|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvinfer)[\w-]*(?:\.dll)?$")
 FIRST_MAJOR_IN_ONE_FOLDER = 13
 
 
@@ -75,7 +78,7 @@ def provide(case: Case, libraries: Sequence[str], major: int | None = None) -> t
     """Bringing libraries to where the loader looks: a copy that is here, an installed wheel, else a new wheel or conda package."""
     snapshot = case.snapshot
     if platform(snapshot) is Platform.WINDOWS or any(name.lower().endswith(".dll") for name in libraries):
-        return cuda_on_windows_path()
+        return cuda_on_windows_path(libraries)
     copy = next((one for one in maybe(snapshot.libraries.copies) or () if one.soname in libraries and not one.wins), None)
     if copy is not None:
         return _prepend(
@@ -127,16 +130,16 @@ def _prepend(case: Case, folder: str, title: str) -> tuple[Remedy, ...]:
     return (Remedy(fix),)
 
 
-def cuda_on_windows_path() -> tuple[Remedy, ...]:
-    """Putting the toolkit's and cuDNN's DLL folders on PATH."""
+def cuda_on_windows_path(libraries: Sequence[str] = ()) -> tuple[Remedy, ...]:
+    """Putting the folders of DLLs on PATH: of those named, else of the ones that CUDA programs of today look for first."""
+    names = tuple(name for name in libraries if CUDA_LIBRARY.match(name.lower())) or USUAL_DLLS
+    files = tuple(name if name.lower().endswith(".dll") else f"{name}.dll" for name in names)
+    find = "Get-ChildItem 'C:\\Program Files\\NVIDIA*' -Recurse -Filter {name} | Select-Object -First 1"
     fix = Fix(
-        title="Put the bin folders of the CUDA toolkit and of cuDNN on PATH (cuDNN 9: the subfolder of the CUDA version)",
-        commands=(
-            r"dir 'C:\Program Files\NVIDIA\CUDNN\*\bin\*\cudnn64_9.dll'",
-            r"$env:PATH = 'C:\Program Files\NVIDIA\CUDNN\v9.10\bin\12.9;' + $env:CUDA_PATH + '\bin;' + $env:PATH",
-        ),
+        title="Put the folders of the CUDA and cuDNN libraries on PATH (cuDNN 9 lies in a subfolder of the CUDA version)",
+        commands=tuple(f"$env:PATH = ({find.format(name=name)}).DirectoryName + ';' + $env:PATH" for name in files),
         where=Where.WINDOWS,
-        verify=("where.exe cudnn64_9.dll cudart64_12.dll",),
+        verify=(f"where.exe {' '.join(files)}",),
     )
     return (Remedy(fix),)
 

@@ -184,7 +184,12 @@ def _other_ptxas(case: Case, first: CudaVersion | None) -> tuple[Remedy, ...]:
 
 RULES = (
     Rule(
-        "CD218", "ptx-newer-than-driver", Severity.ERROR, "PTX from a newer toolkit than the driver knows", ptx_newer_than_driver
+        "CD218",
+        "ptx-newer-than-driver",
+        Severity.ERROR,
+        "PTX from a newer toolkit than the driver knows",
+        ptx_newer_than_driver,
+        needs_gpu=True,
     ),
     Rule("CD223", "ptxas-too-old", Severity.ERROR, "The ptxas in use does not know the GPU", ptxas_too_old),
 )

@@ -301,7 +301,14 @@ RULES = (
         explained_by=("wrong-nvcc-on-path",),
     ),
     Rule("CD208", "toolkit-too-new", Severity.WARNING, "The toolkit dropped this GPU", toolkit_too_new),
-    Rule("CD219", "benign-smi-vs-nvcc", Severity.NOTE, "nvidia-smi's and nvcc's CUDA versions differ", benign_smi_vs_nvcc),
+    Rule(
+        "CD219",
+        "benign-smi-vs-nvcc",
+        Severity.NOTE,
+        "nvidia-smi's and nvcc's CUDA versions differ",
+        benign_smi_vs_nvcc,
+        needs_gpu=True,
+    ),
     Rule("CD220", "benign-torch-vs-toolkit", Severity.NOTE, "The toolkit differs from torch's CUDA", benign_torch_vs_toolkit),
     Rule(
         "CD221",

@@ -24,6 +24,8 @@ from cudadoctor.rules.toolkit_questions import (
     with_variable,
 )
 
+WINDOWS_ONLY = ("msvc-version-unsupported", "msvc-missing", "windows-dll-load-failed")
+"""Kinds of errors that only Windows prints."""
 CONDA_TOOLS = ("conda", "mamba", "micromamba")
 
 
@@ -32,16 +34,22 @@ def where_probed(case: Case, effect: Callable[[Snapshot], Snapshot]) -> Callable
     return effect if looked_for_toolkits(case.snapshot) else None
 
 
+def on_windows(case: Case) -> bool:
+    """Is it Windows: known to be, or by an error text that only Windows prints where the platform is not known?"""
+    system = platform(case.snapshot)
+    return system is Platform.WINDOWS or (system is None and case.saw(*WINDOWS_ONLY))
+
+
 def set_variable(case: Case, name: str, value: str, title: str, verify: Sequence[str] = ()) -> tuple[Remedy, ...]:
     """Setting an environment variable of the shell that builds."""
-    command = f"$env:{name} = '{value}'" if platform(case.snapshot) is Platform.WINDOWS else f"export {name}={shlex.quote(value)}"
+    command = f"$env:{name} = '{value}'" if on_windows(case) else f"export {name}={shlex.quote(value)}"
     fix = Fix(title=title, commands=(command,), where=here(case.snapshot), verify=tuple(verify))
     return (Remedy(fix, where_probed(case, lambda snapshot: with_variable(snapshot, name, value))),)
 
 
 def unset_variable(case: Case, name: str, title: str) -> tuple[Remedy, ...]:
     """Unsetting an environment variable of the shell that builds."""
-    command = f"Remove-Item Env:{name}" if platform(case.snapshot) is Platform.WINDOWS else f"unset {name}"
+    command = f"Remove-Item Env:{name}" if on_windows(case) else f"unset {name}"
     fix = Fix(title=title, commands=(command,), where=here(case.snapshot))
     return (Remedy(fix, where_probed(case, lambda snapshot: with_variable(snapshot, name, None))),)
 
@@ -117,12 +125,12 @@ def install_toolkit(case: Case, wanted: CudaVersion | None) -> tuple[Remedy, ...
         return ()
     snapshot = case.snapshot
     conda = maybe(snapshot.python.kind) is EnvironmentKind.CONDA
-    title, commands, root = _toolkit_commands(snapshot, wanted, conda=conda)
+    title, commands, root = _toolkit_commands(case, wanted, conda=conda)
     fix = Fix(
         title=title,
         commands=commands,
         where=Where.VENV if conda else here(snapshot),
-        needs_root=not conda and platform(snapshot) is not Platform.WINDOWS,
+        needs_root=not conda and not on_windows(case),
         verify=("nvcc --version",),
     )
     return (Remedy(fix, _toolkit_becomes(case, wanted, root)),)
@@ -133,7 +141,8 @@ def install_fitting_toolkit(case: Case) -> tuple[Remedy, ...]:
     return install_toolkit(case, fitting_release(case, releases_for_gpus(case)))
 
 
-def _toolkit_commands(snapshot: Snapshot, wanted: CudaVersion, *, conda: bool) -> tuple[str, tuple[str, ...], str]:
+def _toolkit_commands(case: Case, wanted: CudaVersion, *, conda: bool) -> tuple[str, tuple[str, ...], str]:
+    snapshot = case.snapshot
     release = wanted.release
     if conda:
         tool = maybe(snapshot.python.installer) or "conda"
@@ -145,7 +154,7 @@ def _toolkit_commands(snapshot: Snapshot, wanted: CudaVersion, *, conda: bool) -
         root = environment(snapshot).get("CONDA_PREFIX", "/opt/conda")
         named = ("export CUDA_HOME=$CONDA_PREFIX",) if home_variable(snapshot) is not None else ()
         return f"Install the CUDA {release} toolkit into the conda environment", (*commands, *named), root
-    if platform(snapshot) is Platform.WINDOWS:
+    if on_windows(case):
         root = rf"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v{release}"
         commands = (f"winget install --id Nvidia.CUDA --version {release}", f"$env:CUDA_PATH = '{root}'")
         return f"Install the CUDA {release} toolkit, and name it in CUDA_PATH", commands, root
@@ -302,6 +311,6 @@ def drop_compiler_variable(case: Case, name: str) -> tuple[Remedy, ...]:
         others = tuple(one for one in maybe(snapshot.host_compilers) or () if one.chosen_by != name)
         return structs.replace(with_variable(snapshot, name, None), host_compilers=Known(others, BY_FIX))
 
-    command = f"Remove-Item Env:{name}" if platform(case.snapshot) is Platform.WINDOWS else f"unset {name}"
+    command = f"Remove-Item Env:{name}" if on_windows(case) else f"unset {name}"
     fix = Fix(title=f"Unset {name}: the compiler on PATH is then taken", commands=(command,), where=here(case.snapshot))
     return (Remedy(fix, where_probed(case, effect)),)

@@ -216,7 +216,7 @@ def toolkit_libs_missing_at_link(case: Case) -> Iterable[Problem]:
     if driver_only and platform(case.snapshot) is Platform.WSL:
         raise NotApplicableError("in WSL2 -lcuda is the driver's library in /usr/lib/wsl/lib (wsl-libcuda-path says so)")
     kit = build_toolkit(case.snapshot)
-    root = kit.root if kit is not None and kit.root else "$CUDA_HOME"
+    root = kit.root if kit is not None and kit.root else "/usr/local/cuda"
     folders = f"{root}/lib64/stubs" if driver_only else f"{root}/lib64:{root}/lib64/stubs"
     old = environment(case.snapshot).get("LIBRARY_PATH", "")
     yield Problem(

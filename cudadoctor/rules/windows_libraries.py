@@ -9,6 +9,7 @@ from cudadoctor.model.finding import Confidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import library_fixes
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
+from cudadoctor.rules.libraries import named_libraries
 from cudadoctor.rules.toolkit_questions import (
     quoted,
     variable_evidence,
@@ -46,7 +47,7 @@ def cuda_dll_not_on_path(case: Case) -> Iterable[Problem]:
         what="Windows does not find a DLL of CUDA or cuDNN that this library needs (error 126).",
         why="The bin folders of the toolkit and of cuDNN (for cuDNN 9 the subfolder of the CUDA version) have to be on PATH.",
         evidence=(*quoted(errors), *variable_evidence(case.snapshot, "PATH")),
-        remedies=library_fixes.cuda_on_windows_path(),
+        remedies=library_fixes.cuda_on_windows_path(named_libraries(errors)),
         confidence=Confidence.LIKELY,
     )
 

@@ -147,3 +147,8 @@ def test_major_mismatch_is_the_cause_of_the_missing_library(matrices: Matrices) 
     results = judge(snapshot, matrices)
     assert findings(results, "cudnn-major-mismatch")[0].root
     assert not findings(results, "libcudnn-missing")[0].root
+
+
+def test_package_that_uses_the_present_cudnn_is_suggested_first(matrices: Matrices) -> None:
+    (found,) = findings(judge(machine(WANTS_8), matrices), "cudnn-major-mismatch")
+    assert found.fixes[0].commands[0].endswith("pip install 'ctranslate2>=4.5,<4.8'")

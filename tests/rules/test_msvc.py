@@ -12,6 +12,7 @@ from tests.rules.build_machines import (
     changed,
     compiler,
     compilers,
+    findings,
     judge,
     machine,
     outcome,
@@ -48,3 +49,8 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
 @pytest.mark.parametrize(("rule", "special", "snapshot", "expected"), CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES])
 def test_outcome(rule: str, special: str, snapshot: Snapshot, expected: str, matrices: Matrices) -> None:
     assert outcome(judge(snapshot, matrices), rule) == expected
+
+
+def test_newer_toolkit_for_windows_is_installed_as_windows_does(matrices: Matrices) -> None:
+    (found,) = findings(judge(told(said("msvc-version-unsupported", wanted="12.4")), matrices), "msvc-too-new")
+    assert found.fixes[-1].commands[0] == "winget install --id Nvidia.CUDA --version 12.9"

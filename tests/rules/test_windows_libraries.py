@@ -8,6 +8,7 @@ from cudadoctor.matrices import Matrices
 from cudadoctor.model.snapshot import Snapshot
 from tests.rules.build_machines import (
     errors_of,
+    findings,
     judge,
     machine,
     outcome,
@@ -37,3 +38,19 @@ def test_outcome(rule: str, special: str, snapshot: Snapshot, expected: str, mat
 def test_windows_library_is_a_matter_of_the_path(matrices: Matrices) -> None:
     results = judge(told(said("libcudnn-missing", library="cudnn_ops64_9.dll")), matrices)
     assert {"libcudnn-missing", "cuda-dll-not-on-path"} <= errors_of(results)
+
+
+def test_folder_of_the_named_library_is_put_on_path(matrices: Matrices) -> None:
+    (found,) = findings(judge(told(said("libcudnn-missing", library="cudnn_ops64_9.dll")), matrices), "libcudnn-missing")
+    (command,) = found.fixes[0].commands
+    assert "-Filter cudnn_ops64_9.dll" in command
+    assert found.fixes[0].verify == ("where.exe cudnn_ops64_9.dll",)
+
+
+def test_provider_that_names_no_cuda_library_gets_the_usual_ones(matrices: Matrices) -> None:
+    snapshot = told(said("windows-dll-load-failed", library="capi\\onnxruntime_providers_cuda.dll"))
+    (found,) = findings(judge(snapshot, matrices), "cuda-dll-not-on-path")
+    assert [name for name in ("cudnn64_9.dll", "cublas64_12.dll") if name in " ".join(found.fixes[0].commands)] == [
+        "cudnn64_9.dll",
+        "cublas64_12.dll",
+    ]

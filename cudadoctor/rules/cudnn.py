@@ -17,6 +17,7 @@ from cudadoctor.rules.fixes import install_other_torch
 from cudadoctor.rules.libraries import named_libraries
 from cudadoctor.rules.questions import (
     gpus_with_capability,
+    installed_torch,
     subject,
     torch,
     torch_cuda_version,

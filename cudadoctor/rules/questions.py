@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
-from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, maybe
+from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Evidence
 from cudadoctor.model.snapshot import Gpu, Platform, PythonEnvironment, Snapshot, Toolkit, Torch, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget, VersionError
-from cudadoctor.rules.engine import Case, evidence
+from cudadoctor.rules.engine import Case, NotApplicableError, evidence
 from cudadoctor.rules.presence import AMD_VENDOR, NVIDIA_VENDOR, Presence, gpus, nvidia_gpu_present, pci_gpus, platform
 
 __all__ = ["AMD_VENDOR", "NVIDIA_VENDOR", "Presence", "gpus", "nvidia_gpu_present", "pci_gpus", "platform"]
@@ -25,6 +25,14 @@ def environment(snapshot: Snapshot) -> Mapping[str, str]:
 def torch(snapshot: Snapshot) -> Torch | None:
     """The torch of the examined interpreter, where there is one and it could be read."""
     return maybe(snapshot.python.torch)
+
+
+def installed_torch(snapshot: Snapshot) -> Torch:
+    """The torch to judge; ends the rule as not applicable where none is installed, as unknown where it could not be read."""
+    fact = snapshot.python.torch
+    if isinstance(fact, Missing) and fact.reason is MissingReason.NOT_FOUND:
+        raise NotApplicableError("torch is not installed in the examined Python")
+    return known(fact)
 
 
 def python(snapshot: Snapshot) -> PythonEnvironment:

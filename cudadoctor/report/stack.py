@@ -49,10 +49,11 @@ def stack_rows(report: Report) -> tuple[StackRow, ...]:
 
 
 def header_parts(report: Report) -> tuple[str, ...]:
-    """Tool and version, operating system and architecture, node, and the interpreter that was examined with the reason."""
+    """Tool with its version and the day of its data, operating system and architecture, node, and the interpreter that was examined with the reason."""
     host, python = report.snapshot.host, report.snapshot.python
     system = " ".join(text for fact in (host.os_name, host.architecture) if (text := maybe(fact)))
-    parts = [f"cudadoctor {report.tool.version}", system, f"node {report.node}" if report.node else ""]
+    as_of = f" (data of {report.tool.matrices_as_of})" if report.tool.matrices_as_of else ""
+    parts = [f"cudadoctor {report.tool.version}{as_of}", system, f"node {report.node}" if report.node else ""]
     executable, python_version = maybe(python.executable), maybe(python.python_version)
     if executable:
         release = f" {python_version}" if python_version else ""

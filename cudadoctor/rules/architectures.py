@@ -21,6 +21,7 @@ from cudadoctor.rules.questions import (
     GpuWithCapability,
     Presence,
     gpus_with_capability,
+    installed_torch,
     nvidia_gpu_present,
     platform,
     subject,
@@ -458,7 +459,10 @@ def _extension_problem(
 
 
 def _rebuild(case: Case, cc: ComputeCapability) -> tuple[Remedy, ...]:
+    """Finding the module that lacks the code, and building it for the GPU: by CMake for a binary, else by pip."""
     python = fixes.interpreter(case.snapshot)
+    by_pip = f"TORCH_CUDA_ARCH_LIST={cc} {python} -m pip install --force-reinstall --no-deps --no-build-isolation --no-binary PACKAGE PACKAGE"
+    by_cmake = f"cmake -B build -DCMAKE_CUDA_ARCHITECTURES={cc.number}"
     return (
         Remedy(
             Fix(
@@ -469,11 +473,8 @@ def _rebuild(case: Case, cc: ComputeCapability) -> tuple[Remedy, ...]:
         ),
         Remedy(
             Fix(
-                title="Install a release of the extension with code for this GPU, or build it here for it",
-                commands=(
-                    f"TORCH_CUDA_ARCH_LIST={cc} {python} -m pip install --force-reinstall --no-deps --no-build-isolation "
-                    "--no-binary PACKAGE PACKAGE",
-                ),
+                title="Install a release of it with code for this GPU, or build it here for it",
+                commands=(by_cmake,) if _binary_code(case) else (by_pip,),
                 where=Where.VENV,
             )
         ),
@@ -561,7 +562,7 @@ def benign_same_major_arch(case: Case) -> Iterable[Problem]:
     build = torch(case.snapshot)
     arch_list = code_of_torch(case, build) if build is not None else None
     if build is None or arch_list is None or isinstance(arch_list, Missing):
-        known(case.snapshot.python.torch)
+        installed_torch(case.snapshot)
         return
     for gpu in gpus_with_capability(case):
         answer = coverage(arch_list.value, gpu.compute_capability)

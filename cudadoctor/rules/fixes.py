@@ -72,13 +72,27 @@ def install_cuda_torch(case: Case) -> tuple[Remedy, ...]:
     return (_install_wheel(case, wheel),) if wheel is not None else ()
 
 
+def install_torch_build(case: Case, version: str) -> tuple[Remedy, ...]:
+    """Installing exactly the build of this version, `2.6.0+cu124`; nothing where no such wheel is known."""
+    number, _, tag = version.partition("+")
+    target = recommendation_target(case)
+    row = case.matrices.torch.release(DottedVersion.parse(number)) if number[:1].isdigit() else None
+    if target is None or row is None:
+        return ()
+    wheels = case.matrices.torch.wheels_of(row, target.wheels)
+    return tuple(_install_wheel(case, wheel) for wheel in wheels if wheel.variant.tag == tag)
+
+
 def _wheel_of_release(target: Target, case: Case, release: DottedVersion | None) -> TorchWheel | None:
-    """The fitting CUDA wheel of exactly this release: that of a plain install, else the one of the newest CUDA; None where none fits."""
+    """The fitting CUDA wheel of exactly this release: that of a plain install, else of the newest CUDA that the driver runs (the oldest, where it is not known)."""
     row = case.matrices.torch.release(release) if release is not None else None
     if row is None or (target.python is not None and target.python not in row.pythons):
         return None
     wheels = case.matrices.torch.wheels_of(row, target.wheels)
     fitting = [wheel for wheel in wheels if refusal(wheel, target, case.matrices) is None]
+    driver_known = target.driver_release is not None or target.driver_cuda_version is not None
+    if target.capabilities and not driver_known:
+        fitting.reverse()
     return next(iter(sorted(fitting, key=lambda wheel: not wheel.on_default_index)), None)
 
 
@@ -86,13 +100,23 @@ def _install_wheel(case: Case, wheel: TorchWheel) -> Remedy:
     version = f"{wheel.release.version}+{wheel.variant.tag}"
     return Remedy(
         Fix(
-            title=f"Install torch {version}: it has code for this GPU, and this driver runs CUDA {wheel.variant.cuda}",
+            title=f"Install torch {version}: {_why_this_wheel(case, wheel)}",
             commands=(torch_install_command(case.snapshot, wheel),),
             where=Where.CONTAINER if in_container(case.snapshot) else Where.VENV,
             verify=(f"{interpreter(case.snapshot)} -c \"import torch; print(torch.ones(2, device='cuda').sum().item())\"",),
         ),
         _torch_becomes(wheel),
     )
+
+
+def _why_this_wheel(case: Case, wheel: TorchWheel) -> str:
+    """What is known to fit; where the driver is not known, which one the wheel's CUDA needs."""
+    driver, cuda = case.snapshot.driver, wheel.variant.cuda
+    code = "it has code for this GPU, and " if gpus_with_capability(case) else "a CUDA build; "
+    if isinstance(driver.driver_release, Known) or isinstance(driver.driver_cuda_version, Known):
+        return f"{code}this driver runs CUDA {cuda}"
+    minimum = case.matrices.drivers.minimum_driver(cuda, driver_platform(case.snapshot)) if cuda is not None else None
+    return f"{code}its CUDA {cuda} needs " + (f"driver {minimum} or newer" if minimum is not None else "a driver that runs it")
 
 
 def torch_install_command(snapshot: Snapshot, wheel: TorchWheel) -> str:
@@ -124,7 +148,7 @@ def _torch_becomes(wheel: TorchWheel) -> Callable[[Snapshot], Snapshot]:
             torch=Known(after, BY_FIX),
             packages=Known((*kept, Package(name="torch", package_version=version)), BY_FIX),
         )
-        return structs.replace(snapshot, python=python, errors=())
+        return structs.replace(snapshot, python=python, errors=(), readings=())
 
     return effect
 

@@ -189,7 +189,7 @@ def torch_replaced(case: Case) -> Iterable[Problem]:
                 else ()
             ),
         ),
-        remedies=(*fixes.install_cuda_torch(case), _keep_torch(case, old)),
+        remedies=(*(fixes.install_torch_build(case, old) or fixes.install_cuda_torch(case)), _keep_torch(case, old)),
         severity=Severity.ERROR if is_cpu else Severity.WARNING,
         confidence=Confidence.CERTAIN if is_cpu else Confidence.LIKELY,
     )
@@ -200,7 +200,7 @@ def _keep_torch(case: Case, old: str) -> Remedy:
     pin = f"torch=={old}" if old else "torch==VERSION+cuXXX"
     return Remedy(
         Fix(
-            title="And install the package that replaced it so that it leaves torch alone",
+            title="Then install the package that replaced it with torch pinned, so that it leaves torch alone",
             commands=(f"echo '{pin}' > torch.txt", f"{python} -m pip install -c torch.txt PACKAGE"),
             where=Where.VENV,
         )
@@ -551,7 +551,7 @@ def _tensorflow_with_cuda(case: Case) -> tuple[Remedy, ...]:
             ),
             Remedy(
                 Fix(
-                    title="Or the last release with CUDA on native Windows (Python 3.7 to 3.10, CUDA 11.2, cuDNN 8.1)",
+                    title="Install the last release with CUDA on native Windows (Python 3.7 to 3.10, CUDA 11.2, cuDNN 8.1)",
                     commands=('python -m pip install "tensorflow<2.11"',),
                     where=Where.VENV,
                 )

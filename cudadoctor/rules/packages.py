@@ -242,9 +242,7 @@ def _other_python(python: str | None) -> tuple[Remedy, ...]:
                 where=Where.VENV,
             )
         ),
-        Remedy(
-            Fix(title="Or take a release that has wheels for this Python", commands=("cudadoctor recommend",), where=Where.VENV)
-        ),
+        Remedy(Fix(title="Take a release that has wheels for this Python", commands=("cudadoctor recommend",), where=Where.VENV)),
     )
 
 
@@ -400,7 +398,7 @@ def extension_abi_mismatch(case: Case) -> Iterable[Problem]:
     yield Problem(
         subject=name,
         what=f"{name} was built for another torch than {named_torch(build, 'the one installed')}: a torch symbol that it needs is absent.",
-        why=(f"{'; '.join(facts)}." if facts else "Extensions are bound to one torch release and C++ ABI."),
+        why=(f"As its names tell, {'; '.join(facts)}." if facts else "Extensions are bound to one torch release and C++ ABI."),
         evidence=(
             *as_evidence(errors),
             *(evidence("python.torch.torch_version", build.torch_version) if build is not None else ()),

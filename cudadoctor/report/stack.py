@@ -49,7 +49,7 @@ def stack_rows(report: Report) -> tuple[StackRow, ...]:
 
 
 def header_parts(report: Report) -> tuple[str, ...]:
-    """Tool with its version and the day of its data, operating system and architecture, node, and the interpreter that was examined with the reason."""
+    """Tool, version and the day of its data, system and architecture, node, and the examined interpreter with the reason."""
     host, python = report.snapshot.host, report.snapshot.python
     system = " ".join(text for fact in (host.os_name, host.architecture) if (text := maybe(fact)))
     as_of = f" (data of {report.tool.matrices_as_of})" if report.tool.matrices_as_of else ""

@@ -228,7 +228,7 @@ def test_container_wsl_and_variables_have_rows_where_they_are() -> None:
 
 def test_the_header_says_which_interpreter_and_why() -> None:
     assert header_parts(sick_node()) == (
-        "cudadoctor 0.1.0",
+        "cudadoctor 0.1.0 (data of 2026-11-30)",
         "Ubuntu 24.04.1 LTS x86_64",
         "node gpu-a17",
         "examining Python 3.12.3 /home/alice/project/.venv/bin/python (active venv)",

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cudadoctor.gpu.catalog import FULL, QUICK
 from cudadoctor.gpu.description import DriverDescription
 from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, all_devices_environment, describe_driver
@@ -16,6 +18,7 @@ from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
 from cudadoctor.probes import Collection, ProbeOptions, start_collection
+from cudadoctor.probes.binaries import BinaryScan
 from cudadoctor.probes.nvml import bus_id
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ def examine(
         variable_names=frozenset(row.name for row in matrices.env.variables),
     )
     collection = start_collection(system, options)
+    scan = BinaryScan(system, collection.package_folders, lambda: matrices.sonames, collection.torch.chosen.executable)
     workers = ThreadPoolExecutor(2, "examine")
     kernels: ProofRun | None = None
     try:
@@ -72,8 +76,10 @@ def examine(
             machine = collection.without("nvidia-smi")
         kernels = _proof_run(machine, word, deadline, run_kernels)
         proofs = workers.submit(kernels.run) if kernels is not None else None
-        return _complete(collection, word, proofs, deadline, say, run_kernels)
+        snapshot, outcomes = _complete(collection, word, proofs, deadline, say, run_kernels)
+        return _with_binaries(snapshot, scan, deadline), outcomes
     finally:
+        scan.stop()
         collection.stop()
         if kernels is not None:
             kernels.abandon()
@@ -152,3 +158,8 @@ def _complete(
         of_torch = collection.torch.proofs(deadline, maybe(snapshot.gpus) or ()) if run_kernels != "nothing" else ()
     with say.waiting_for("kernels"):
         return snapshot, (*(proofs.result() if proofs is not None else ()), *of_torch)
+
+
+def _with_binaries(snapshot: Snapshot, scan: BinaryScan, deadline: float) -> Snapshot:
+    binaries, run = scan.result(deadline)
+    return structs.replace(snapshot, binaries=binaries, probe_runs=(*snapshot.probe_runs, run))

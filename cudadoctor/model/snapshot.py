@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from cudadoctor.model.binaries import BinaryPackage
 from cudadoctor.model.fact import NOT_ASKED, Fact
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, DriverRelease, SmTarget
 
@@ -395,6 +396,8 @@ class Snapshot(Record, frozen=True):
     host_compilers: Fact[tuple[HostCompiler, ...]] = NOT_ASKED
     python: PythonEnvironment = PythonEnvironment()
     libraries: Libraries = Libraries()
+    binaries: Fact[tuple[BinaryPackage, ...]] = NOT_ASKED
+    """Torch, and the packages of the examined environment with GPU code or CUDA needs; empty where there are none."""
     container: Container = Container()
     wsl: Wsl = Wsl()
     environment: Fact[dict[str, str]] = NOT_ASKED

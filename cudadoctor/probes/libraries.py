@@ -46,7 +46,7 @@ def read_libraries(system: System, package_folders: Sequence[str] = ()) -> Libra
     if system.platform != "linux":
         none = not_applicable("the loader of this platform is not modelled")
         return Libraries(copies=none, cudnn_headers=none, ld_library_path=none)
-    places = tuple(_library_places(system, package_folders))
+    places = tuple(library_places(system, package_folders))
     copies = _copies(system, places)
     headers = tuple(_headers(system, package_folders))
     return Libraries(
@@ -85,7 +85,7 @@ def _copies(system: System, places: Sequence[str]) -> tuple[LibraryCopy, ...]:
     return tuple(copies)
 
 
-def _library_places(system: System, package_folders: Sequence[str]) -> Iterator[str]:
+def library_places(system: System, package_folders: Sequence[str]) -> Iterator[str]:
     """Folders in which CUDA libraries are looked for, each once."""
     yield from dict.fromkeys(folder for folder in _raw_places(system, package_folders) if folder)
 

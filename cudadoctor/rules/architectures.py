@@ -84,10 +84,20 @@ def code_of_torch(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
     return Known(row.targets, "torch builds matrix") if row is not None else build.arch_list
 
 
+def _on_tegra(case: Case) -> bool:
+    """Is this a Tegra board, whose wheels are those for aarch64 whether or not the text says so?"""
+    return maybe(case.snapshot.host.jetson) is not None or any(
+        is_tegra(gpu.compute_capability) for gpu in gpus_with_capability(case)
+    )
+
+
 def _of_either_platform(case: Case, build: Torch) -> Fact[tuple[SmTarget, ...]]:
     """The wheel's code; where the text does not tell the platform, that of the wheels for Linux and Windows together."""
     linux = torch_arch_list(case, build)
     version, runtime = torch_release(build), maybe(torch_cuda_version(build))
+    if version is not None and runtime is not None and _on_tegra(case):
+        board = case.matrices.torch.arch_list(version, runtime, WheelPlatform.LINUX_AARCH64)
+        return Known(board.targets, "torch builds matrix") if board is not None else build.arch_list
     told = platform(case.snapshot) is not None or maybe(case.snapshot.host.architecture) == "aarch64"
     if told or version is None or runtime is None:
         return linux

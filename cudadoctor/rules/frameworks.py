@@ -75,7 +75,7 @@ def _is_default_cpu_wheel(case: Case, build: Torch) -> bool:
     """Is it a release without a tag whose wheel on this platform's default index is a CPU build, and no GPU is seen by it?"""
     if torch_build(build) is not None or local_tag(build) or maybe(build.is_available) is not False:
         return False
-    if maybe(case.snapshot.python.installer) == "conda" or conda_torch(case.snapshot) is not None:
+    if maybe(case.snapshot.python.installer) == "conda" or conda_torch(case.snapshot) is not None or _is_jetson(case):
         return False
     place, release = wheel_platform(case.snapshot), torch_release(build)
     if place is None or release is None or (platform(case.snapshot) is None and place is not WheelPlatform.LINUX_AARCH64):

@@ -704,6 +704,7 @@ BREAKS_CUINIT = (
     "wsl-libcuda-path",
     "wsl-windows-build-unsupported",
     "xid-bus-error",
+    "mig-misconfigured",
     "visible-devices-invalid",
     "visible-devices-hide-all",
     "mps-connection-failed",

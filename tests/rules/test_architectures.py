@@ -160,6 +160,16 @@ RuntimeError: CUDA error: no kernel image is available for execution on the devi
 InternalError: CUDA runtime implicit initialization on GPU:0 failed. Status: device kernel image is invalid""",
         {"arch-missing-in-wheel", "gpu-newer-than-build"},
     ),
+    "llama.cpp names both": (
+        "ERROR: CUDA kernel mul_mat_q has no device code compatible with CUDA arch 700. "
+        "ggml-cuda.cu was compiled for: 750,800,860",
+        {"arch-missing-in-wheel", "gpu-older-than-build"},
+    ),
+    "PaddlePaddle names capability and runtime only": (
+        "W0312 gpu_resources.cc:61] Please NOTE: device: 0, GPU Compute Capability: 12.0, Driver API Version: 12.8, "
+        "Runtime API Version: 11.8\nOSError: (External) CUDA error(209), no kernel image is available for execution on the device.",
+        {"arch-missing-in-wheel", "gpu-newer-than-build"},
+    ),
     "a Jetson with a server's build": (
         """# Jetson Orin, conda-forge pytorch, linux-aarch64
 >>> torch.ones(2, device="cuda")
@@ -173,6 +183,17 @@ RuntimeError: CUDA error: no kernel image is available for execution on the devi
 def test_ticket(name: str) -> None:
     text, expected = TICKETS[name]
     assert expected <= tags(diagnosed(text))
+
+
+def test_wheels_of_either_platform_count_where_the_text_names_none() -> None:
+    """torch 2.8.0+cu128 has sm_61 on Windows only."""
+    assert "arch-missing-in-wheel" not in tags(diagnosed("torch 2.8.0+cu128, GeForce GTX 1060"))
+    assert "arch-missing-in-wheel" in tags(diagnosed("torch 2.8.0+cu128, GeForce GTX 1060, Ubuntu 22.04"))
+
+
+def test_boards_have_the_wheels_for_aarch64() -> None:
+    report = diagnosed("NVIDIA Jetson AGX Thor, JetPack 7.0\n>>> torch.__version__\n'2.9.0+cu130'")
+    assert error_tags(report) == set()
 
 
 def test_sm_121_is_served_by_sm_120() -> None:

@@ -1,4 +1,4 @@
-"""The state of GPUs: hardware errors, MIG, compute mode, memory, throttling, links."""
+"""The state of GPUs: MIG, compute mode, memory, throttling, links."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from tests.rules.builders import (
 from tests.rules.software import diagnosed, error_tags, tags, with_gpu
 
 GIB = 2**30
-XID_79 = said("xid-bus-error", "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.", bus_id="PCI:0000:01:00")
 NO_LIST = structs.replace(healthy(), gpus=TIMED_OUT)
 BUSY = said("cuda-devices-unavailable", "all CUDA-capable devices are busy or unavailable")
 ASSERTED = said("mig-single-instance", "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED")
@@ -62,37 +61,7 @@ def failing(snapshot: Snapshot, *errors: object) -> Snapshot:
     return structs.replace(snapshot, errors=errors)
 
 
-def xid(number: int) -> Snapshot:
-    return text_only(said("xid", f"NVRM: Xid (PCI:0000:3b:00): {number}", xid=str(number), bus_id="PCI:0000:3b:00"))
-
-
 TABLE: Table = {
-    "xid-bus-error": (
-        ("Xid 79", text_only(XID_79), FAIL),
-        ("lost, as nvidia-smi says", text_only(said("device-handle-unknown-error", "GPU is lost. Reboot the system")), FAIL),
-        ("lost, as NVML says", with_gpu(healthy(), error="GPU is lost"), FAIL),
-        ("unknown handle", text_only(said("device-handle-unknown-error", "Unable to determine the device handle")), FAIL),
-        ("unknown handle in a container", text_only(said("device-handle-unknown-error"), said("shown-container")), PASS),
-        ("another Xid", xid(31), PASS),
-        ("healthy", healthy(), PASS),
-    ),
-    "gpu-xid": (
-        ("hardware", xid(54), FAIL),
-        ("application", xid(31), PASS),
-        ("memory has a finding of its own", xid(48), PASS),
-        ("the system processor has one, too", xid(119), PASS),
-        ("unheard-of", xid(9999), PASS),
-        ("healthy", healthy(), PASS),
-    ),
-    "app-xid": (("application", xid(31), FAIL), ("hardware", xid(54), PASS), ("healthy", healthy(), PASS)),
-    "ecc-uncorrected": (
-        ("counted", with_gpu(QUIET, ecc_uncorrected=known(2)), FAIL),
-        ("Xid 48", xid(48), FAIL),
-        ("error 214", text_only(said("gpu-ecc-error")), FAIL),
-        ("none", QUIET, PASS),
-        ("not read", with_gpu(QUIET, ecc_uncorrected=TIMED_OUT), UNKNOWN),
-        ("GPUs not listed", NO_LIST, UNKNOWN),
-    ),
     "gpu-throttled": (
         ("heat", with_gpu(QUIET, throttle_reasons=known(("hw_thermal_slowdown",)), temperature_c=known(95)), FAIL),
         ("power brake", with_gpu(QUIET, throttle_reasons=known(("hw_power_brake_slowdown",))), FAIL),
@@ -151,11 +120,6 @@ TABLE: Table = {
         ("the profiler says so", text_only(said("perf-counter-permission", "ERR_NVGPUCTRPERM")), FAIL),
         ("restricted by default", healthy(), PASS),
     ),
-    "gpu-not-answering": (
-        ("an error in place of values", with_gpu(GENERATIONS["hopper"], error="Unknown Error"), FAIL),
-        ("healthy", healthy(), PASS),
-        ("GPUs not listed", NO_LIST, UNKNOWN),
-    ),
 }  # fmt: skip
 
 
@@ -194,22 +158,18 @@ def test_prohibited_beside_others_is_a_warning() -> None:
     assert "compute-mode-prohibited" in names(judged(pair), Severity.WARNING)
 
 
+def test_mig_without_instances_is_the_root() -> None:
+    results = judged(
+        text_only(said("mig-misconfigured", "No MIG devices found"), said("torch-no-gpu-visible"), gpus=EMPTY_MIG.gpus)
+    )
+    assert roots(results) == ["mig-misconfigured"]
+
+
 def test_container_kind_missing_is_not_a_container() -> None:
     assert outcome(structs.replace(IN_CONTAINER, container=Container()), "benign-smi-limits") is PASS
 
 
-def test_bus_error_is_the_root() -> None:
-    results = judged(text_only(XID_79, said("smi-no-devices", "No devices were found")))
-    assert roots(results) == ["xid-bus-error"]
-
-
 TICKETS = {
-    "lost": (
-        "$ nvidia-smi\nUnable to determine the device handle for GPU 0000:0B:00.0: GPU is lost.  "
-        "Reboot the system to recover this GPU",
-        {"xid-bus-error"},
-        {"driver-too-old"},
-    ),
     "exclusive": (
         """RuntimeError: cuda runtime error (46) : all CUDA-capable devices are busy or unavailable
 | NVIDIA-SMI 384.145                Driver Version: 384.145                   |
@@ -226,12 +186,6 @@ GPU 0: NVIDIA A100-SXM4-40GB
   MIG 3g.20gb     Device  1: (UUID: MIG-bbb)""",
         {"mig-single-instance"},
         {"visible-devices-invalid", "visible-devices-renumbering"},
-    ),
-    "memory": (
-        "NVRM: Xid (PCI:0000:17:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit error (DBE)\n"
-        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
-        {"ecc-uncorrected"},
-        {"xid-bus-error", "driver-too-old"},
     ),
 }
 

@@ -30,6 +30,7 @@ LARGER = oom("189.06 GiB", "47.27 GiB", "29.71 GiB", "17.08 GiB", "17.36 GiB")
 PIECES = oom("2.00 GiB", "23.69 GiB", "1.10 GiB", "12.53 GiB", "21.50 GiB")
 SCARCE = oom("20.00 MiB", "7.79 GiB", "10.00 MiB", "7.10 GiB", "7.20 GiB")
 OTHERS = oom("512.00 MiB", "24.00 GiB", "100.00 MiB", "1.00 GiB", "1.10 GiB")
+INIT = said("cuda-not-initialized", "CUDA error: initialization error")
 ASSERT = said(
     "app-device-assert", "Indexing.cu:1236: block: [0,0,0], thread: [64,0,0] Assertion `i < n` failed.", assertion="i < n"
 )
@@ -81,8 +82,17 @@ TABLE: Table = {
         ("healthy", healthy(), PASS),
     ),
     "launch-timeout": (("error 702", text_only(said("launch-timeout")), FAIL), ("healthy", healthy(), PASS)),
-    "fork-after-cuda-init": (("torch", text_only(said("fork-after-cuda-init")), FAIL), ("healthy", healthy(), PASS)),
-    "nccl-fails": (("an error", text_only(said("nccl-error")), FAIL), ("healthy", healthy(), PASS)),
+    "fork-after-cuda-init": (
+        ("torch", text_only(said("fork-after-cuda-init")), FAIL),
+        ("initialisation in a worker", text_only(INIT, said("shown-forked-worker")), FAIL),
+        ("initialisation alone", text_only(INIT), PASS),
+        ("healthy", healthy(), PASS),
+    ),
+    "nccl-fails": (
+        ("an error", text_only(said("nccl-error")), FAIL),
+        ("a warning", text_only(said("nccl-error", warning="NET/Plugin: Could not find: libnccl-net.so")), PASS),
+        ("healthy", healthy(), PASS),
+    ),
 }  # fmt: skip
 
 

@@ -200,18 +200,18 @@ def _with_code(system: RootedSystem, snapshot: Snapshot) -> Fact[Torch]:
 
 def _targets(system: RootedSystem, folder: str) -> Fact[Any] | None:
     from cudadoctor.binary.source import BinaryError
-    from cudadoctor.scan import TORCH_LIBRARIES, torch_targets
+    from cudadoctor.binary.torch_code import TORCH_LIBRARIES, torch_code
 
     for name in TORCH_LIBRARIES:
         if not system.exists(f"{folder}/{name}"):
             continue
         try:
             real = Path(system.host_path(f"{folder}/{name}"))
-            found = torch_targets(str(real.parent)) if real.name == name else None
+            found = torch_code(str(real.parent)) if real.name == name else None
         except (BinaryError, OSError) as error:
             return Missing(MissingReason.PARSE_ERROR, f"{folder}/{name}: {error}", name)
         if found:
-            return Known(found, name)
+            return Known(found.targets, name)
     return None
 
 

@@ -1,0 +1,174 @@
+"""`preflight`: judge what is installed here, in an unpacked image or by a Dockerfile, for GPUs and a driver that are elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from cudadoctor.assumptions import AssumptionError, assume
+from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError
+from cudadoctor.dockerfile.parser import DockerfileError
+from cudadoctor.dockerfile.reading import read_dockerfile
+from cudadoctor.exit_codes import ExitCode
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.redact import NOBODY, Identity, redact
+from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.model.versions import VersionError
+from cudadoctor.named import GpuNameError
+from cudadoctor.policy import Policy, PolicyError, find_policy, with_policy_shown
+from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of, with_scan
+from cudadoctor.preflight_judgement import judge, target_sentence
+from cudadoctor.requirements import RequirementError, parse_requirements
+from cudadoctor.rooted_system import RootedSystem
+
+PLANNED_HERE: Mapping[str, Any] = {
+    "package": "an extension of torch",
+    "command": "--build",
+    "line": None,
+    "certainly": True,
+    "arch_variable": "TORCH_CUDA_ARCH_LIST",
+    "for_torch": True,
+    "without_cuda": False,
+}
+"""What --build says will be compiled."""
+
+
+@dataclass(frozen=True)
+class PreflightOptions:
+    """What the command line asked for."""
+
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+    root: Path | None = None
+    dockerfile: Path | None = None
+    stage: str | None = None
+    build_arguments: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    builds: bool = False
+    python: str | None = None
+    timeout: float = 30.0
+    node: str | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
+    fail_on: str | None = None
+    selection: Selection = field(default_factory=Selection)
+    assumptions: tuple[str, ...] = ()
+    requirements: str = ""
+    policy: Path | None = None
+
+
+class UsageError(ValueError):
+    """The options do not go together, or one cannot be read; the text says why."""
+
+
+def run(options: PreflightOptions) -> ExitCode:
+    """Judge, print, and say how it went."""
+    started = time.monotonic()
+    matrices = Matrices.load()
+    try:
+        policy = find_policy(Path.cwd(), options.policy, matrices)
+        diagnosis = _diagnosis(options, policy, matrices, started)
+        output = replace(options.output, fail_on=options.fail_on or policy.fail_on or "error")
+        emit(redact(diagnosis.report, _identity(options)), output)
+    except DockerfileError as error:
+        return _refused(f"{options.dockerfile}: {error}")
+    except (
+        UsageError,
+        PolicyError,
+        GpuNameError,
+        VersionError,
+        SelectionError,
+        RequirementError,
+        AssumptionError,
+        OutputError,
+    ) as error:
+        return _refused(str(error))
+    for crash in diagnosis.crashes:
+        print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
+    return exit_code(diagnosis.report, output.fail_on, diagnosis.crashes)
+
+
+def _refused(message: str) -> ExitCode:
+    print(f"cudadoctor: {message}", file=sys.stderr)
+    return ExitCode.USAGE
+
+
+def _identity(options: PreflightOptions) -> Identity:
+    if options.root is not None or options.dockerfile is not None:
+        return NOBODY
+    return Identity.declared(os.environ, os.uname().nodename if hasattr(os, "uname") else "")
+
+
+def _diagnosis(options: PreflightOptions, policy: Policy, matrices: Matrices, started: float) -> Diagnosis:
+    target = _target(options, policy, matrices)
+    selection = policy.combined(options.selection)
+    selection.rules()
+    requirements = parse_requirements(",".join(part for part in (policy.requirements, options.requirements) if part))
+    image, builders = _snapshots(options, target, matrices)
+    diagnosis = judge(
+        assume(with_policy_shown(image, policy), options.assumptions, matrices),
+        [assume(stage, options.assumptions, matrices) for stage in builders],
+        matrices,
+        selection=selection,
+        requirements=requirements,
+        node=options.node,
+        started=started,
+    )
+    sentence = f"{diagnosis.report.summary} {target_sentence(target.words, policy.path)}"
+    return Diagnosis(structs.replace(diagnosis.report, summary=sentence), diagnosis.results)
+
+
+def _target(options: PreflightOptions, policy: Policy, matrices: Matrices) -> Target:
+    """What the command line names, and for what it does not name the policy."""
+    given = target_of(options.gpus, options.driver, matrices)
+    wanted = target_of(policy.gpus, policy.driver, matrices, source=policy.path)
+    target = given if given.gpus else replace(given, gpus=wanted.gpus, gpu_source=wanted.gpu_source)
+    return target if target.driver is not None else replace(target, driver=wanted.driver, driver_source=wanted.driver_source)
+
+
+def _snapshots(options: PreflightOptions, target: Target, matrices: Matrices) -> tuple[Snapshot, tuple[Snapshot, ...]]:
+    """What is judged, and the stages that build for it; all with the target's GPUs and driver."""
+    if options.root is not None and options.dockerfile is not None:
+        raise UsageError("--root and --dockerfile judge different things; give one of them")
+    if options.dockerfile is not None:
+        variables = _pairs(options.build_arguments, "--build-arg")
+        read = read_dockerfile(options.dockerfile, matrices, build_arguments=variables, target=options.stage)
+        return assumed(read.image, target, matrices), tuple(assumed(stage, target, matrices) for stage in read.builders)
+    if options.build_arguments or options.stage is not None:
+        raise UsageError("--build-arg and --stage belong to --dockerfile")
+    snapshot, system = _installed(options, matrices)
+    builds = [_planned(snapshot)] if options.builds else []
+    return with_scan(assumed(snapshot, target, matrices, builds), target, matrices, system), ()
+
+
+def _planned(snapshot: Snapshot) -> Mapping[str, Any]:
+    from cudadoctor.rules.questions import environment
+
+    return {**PLANNED_HERE, "arch_list": environment(snapshot).get("TORCH_CUDA_ARCH_LIST")}
+
+
+def _installed(options: PreflightOptions, matrices: Matrices) -> tuple[Snapshot, RootedSystem | None]:
+    variables = _pairs(options.variables, "--env")
+    if options.root is None:
+        if variables:
+            raise UsageError("--env belongs to --root; this machine's variables are those of the shell")
+        return installed_here(matrices, options.python, options.timeout), None
+    if not options.root.is_dir():
+        raise UsageError(f"{options.root} is no folder")
+    system = image_system(options.root, variables)
+    return installed_below(system, matrices, options.python, options.timeout), system
+
+
+def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    bad = next((name for name, equals, _ in pairs if not equals or not name), None)
+    if bad is not None:
+        raise UsageError(f"{option} {bad}: write it as NAME=VALUE")
+    return {name: value for name, _, value in pairs}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cudadoctor.compat import serves
 from cudadoctor.model.fact import Fact, known, maybe
 from cudadoctor.model.finding import Confidence, Fix, Severity, Where
+from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ComputeMode, Gpu
 from cudadoctor.rules.architectures import span
 from cudadoctor.rules.circumstances import as_evidence, container_shown, in_wsl, on_windows
@@ -18,6 +19,8 @@ from cudadoctor.rules.software_questions import reading
 GIB = 2**30
 ALMOST_ALL = 0.95
 """Share of a GPU's memory in use above which a small program may find none."""
+MOSTLY_USED = 0.85
+"""Share in use from which a proof that found no memory is put down to the other processes."""
 CLEARLY_IN_USE_BYTES = 300 * 2**20
 """More than a driver and an idle context need (about 10 to 250 MiB on current GPUs, nvidia-smi)."""
 
@@ -255,6 +258,15 @@ def mixed_gpus(case: Case) -> Iterable[Problem]:
     )
 
 
+def starved_by_others(case: Case, proof: Proof) -> bool:
+    """Did a proof find no memory on a GPU that is nearly full? That says nothing about the stack."""
+    if proof.error is None or proof.error.code != OUT_OF_MEMORY:
+        return False
+    gpu = next((each for each in gpus(case.snapshot) if each.index == proof.gpu), None)
+    total, used = (maybe(gpu.memory_total_bytes), maybe(gpu.memory_used_bytes)) if gpu is not None else (None, None)
+    return bool(total) and used is not None and total is not None and used / total >= MOSTLY_USED
+
+
 def gpu_memory_full(case: Case) -> Iterable[Problem]:
     """Other processes fill nearly all of a GPU's memory.
 
@@ -268,7 +280,7 @@ def gpu_memory_full(case: Case) -> Iterable[Problem]:
 
     Sources: NVML, nvmlDeviceGetMemoryInfo; cuda.h, CUDA_ERROR_OUT_OF_MEMORY (2).
     """
-    starved = {proof.gpu for proof in case.proofs if proof.error is not None and proof.error.code == OUT_OF_MEMORY}
+    starved = {proof.gpu for proof in case.proofs if starved_by_others(case, proof)}
     for gpu in _gpus(case):
         total, used = maybe(gpu.memory_total_bytes), maybe(gpu.memory_used_bytes)
         if not total or used is None:

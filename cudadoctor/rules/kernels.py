@@ -10,6 +10,7 @@ from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import ApiStatus
 from cudadoctor.rules.driver import BREAKS_CUINIT
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
+from cudadoctor.rules.gpu_state import starved_by_others
 
 ORDER = (
     ProofLayer.DRIVER_JIT,
@@ -96,7 +97,10 @@ def _failed(case: Case, layers: tuple[ProofLayer, ...]) -> Iterable[Problem]:
         failed = [
             proof
             for proof in proofs
-            if proof.outcome is ProofOutcome.FAILED and proof.kernel != NO_KERNEL and not _never_launched(proof, init)
+            if proof.outcome is ProofOutcome.FAILED
+            and proof.kernel != NO_KERNEL
+            and not _never_launched(proof, init)
+            and not starved_by_others(case, proof)
         ]
         if layer in layers and failed:
             yield _problem(case, layer, gpu, failed)

@@ -167,7 +167,7 @@ InternalError: CUDA runtime implicit initialization on GPU:0 failed. Status: dev
     ),
     "PaddlePaddle names capability and runtime only": (
         "W0312 gpu_resources.cc:61] Please NOTE: device: 0, GPU Compute Capability: 12.0, Driver API Version: 12.8, "
-        "Runtime API Version: 11.8\nOSError: (External) CUDA error(209), no kernel image is available for execution on the device.",
+        "Runtime API Version: 11.8\nOSError: CUDA error(209), no kernel image is available for execution on the device.",
         {"arch-missing-in-wheel", "gpu-newer-than-build"},
     ),
     "a Jetson with a server's build": (

@@ -143,7 +143,14 @@ def test_ordinary_figures_are_no_fault() -> None:
 def test_full_memory_is_noted_and_a_warning_where_a_proof_starved() -> None:
     starved = Proof(ProofLayer.NVRTC, 0, "gemm", "sm_89", ProofOutcome.FAILED, ApiError(2, "CUDA_ERROR_OUT_OF_MEMORY", ""))
     assert "gpu-memory-full" in names(judged(FULL), Severity.NOTE)
-    assert "gpu-memory-full" in names(evaluate(Case(FULL, MATRICES, (starved,)), RULES), Severity.WARNING)
+    results = evaluate(Case(FULL, MATRICES, (starved,)), RULES)
+    assert "gpu-memory-full" in names(results, Severity.WARNING)
+    assert names(results, Severity.ERROR) == []
+
+
+def test_a_proof_that_finds_no_memory_on_an_empty_gpu_fails() -> None:
+    starved = Proof(ProofLayer.NVRTC, 0, "gemm", "sm_89", ProofOutcome.FAILED, ApiError(2, "CUDA_ERROR_OUT_OF_MEMORY", ""))
+    assert names(evaluate(Case(QUIET, MATRICES, (starved,)), RULES), Severity.ERROR) == ["kernel-proof-fails"]
 
 
 def test_narrow_link_is_noted_when_idle() -> None:

@@ -13,12 +13,17 @@ import typer.core
 from cudadoctor.cli_options import (
     ArchStyleName,
     AssumeOption,
+    BuildArgOption,
+    BuildOption,
+    DockerfileOption,
     DriverOption,
     FailOn,
     FailOnOption,
     FormatOption,
+    GateFailOnOption,
     GpuOption,
     IgnoreOption,
+    ImageVariableOption,
     LibrariesOption,
     ListFormat,
     ListFormatOption,
@@ -27,15 +32,18 @@ from cudadoctor.cli_options import (
     NodeOption,
     OutputOption,
     PidOption,
+    PolicyOption,
     PythonOption,
     QuietOption,
     ReportFormat,
     RequireOption,
+    RootOption,
     ScanDetail,
     ScanDetailOption,
     ScanGpuOption,
     ScanPaths,
     SelectOption,
+    StageOption,
     TimeoutOption,
     VerboseOption,
 )
@@ -110,9 +118,10 @@ def check(
     output: OutputOption = None,
     select: SelectOption = None,
     ignore: IgnoreOption = None,
-    fail_on: FailOnOption = FailOn.ERROR,
+    fail_on: GateFailOnOption = None,
     assume: AssumeOption = None,
     require: RequireOption = None,
+    policy: PolicyOption = None,
     timeout: TimeoutOption = 30.0,
     node: NodeOption = None,
     quiet: QuietOption = False,
@@ -129,10 +138,63 @@ def check(
                 prove=command.Prove.NOTHING if no_run else command.Prove.ALL if full else command.Prove.QUICK,
                 timeout=timeout,
                 node=node,
-                output=command.OutputOptions(format.value, output, fail_on.value, quiet, verbose),
+                output=command.OutputOptions(format.value, output, fail_on.value if fail_on else "", quiet, verbose),
                 selection=command.Selection(tuple(select or ()), tuple(ignore or ())),
                 assumptions=tuple(assume or ()),
                 requirements=",".join(require or ()),
+                policy=policy,
+            )
+        )
+    )
+
+
+@app.command(rich_help_panel=DIAGNOSE)
+def preflight(
+    gpu: GpuOption = None,
+    driver: DriverOption = None,
+    root: RootOption = None,
+    dockerfile: DockerfileOption = None,
+    stage: StageOption = None,
+    build_arg: BuildArgOption = None,
+    env: ImageVariableOption = None,
+    build: BuildOption = False,
+    python: PythonOption = None,
+    format: FormatOption = ReportFormat.TEXT,
+    output: OutputOption = None,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: GateFailOnOption = None,
+    assume: AssumeOption = None,
+    require: RequireOption = None,
+    policy: PolicyOption = None,
+    timeout: TimeoutOption = 30.0,
+    node: NodeOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say whether what is installed here, or in an image, will run on GPUs that are elsewhere."""
+    from cudadoctor.commands import preflight as command
+
+    raise typer.Exit(
+        command.run(
+            command.PreflightOptions(
+                gpus=tuple(gpu or ()),
+                driver=driver,
+                root=root,
+                dockerfile=dockerfile,
+                stage=stage,
+                build_arguments=tuple(build_arg or ()),
+                variables=tuple(env or ()),
+                builds=build,
+                python=python,
+                timeout=timeout,
+                node=node,
+                output=command.OutputOptions(format.value, output, quiet=quiet, verbosity=verbose),
+                fail_on=fail_on.value if fail_on else None,
+                selection=command.Selection(tuple(select or ()), tuple(ignore or ())),
+                assumptions=tuple(assume or ()),
+                requirements=",".join(require or ()),
+                policy=policy,
             )
         )
     )

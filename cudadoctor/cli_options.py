@@ -109,3 +109,19 @@ LiveOption = Annotated[
     bool, typer.Option("--live", help="Import the package in a child and compare with what was loaded (runs its code).")
 ]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="How to print the result.")]
+PolicyOption = Annotated[
+    Path | None,
+    _option("--policy", "Policy to apply; default: cudadoctor.toml, or [tool.cudadoctor] of pyproject.toml, here.", "FILE"),
+]
+GateFailOnOption = Annotated[
+    FailOn | None,
+    typer.Option("--fail-on", help="Lowest severity that makes the exit code 1; default: the policy's, else error."),
+]
+RootOption = Annotated[Path | None, _option("--root", "Judge the unpacked image in this folder; nothing there is run.", "DIR")]
+DockerfileOption = Annotated[
+    Path | None, _option("--dockerfile", "Judge what this Dockerfile would build; it is only read.", "FILE")
+]
+StageOption = Annotated[str | None, _option("--stage", "With --dockerfile: the stage to judge; default: the last.", "NAME")]
+BuildArgOption = Annotated[list[str] | None, _option("--build-arg", "With --dockerfile: the value of an ARG.", "NAME=VALUE")]
+ImageVariableOption = Annotated[list[str] | None, _option("--env", "With --root: a variable of the image.", "NAME=VALUE")]
+BuildOption = Annotated[bool, typer.Option("--build", help="An extension of torch will be compiled here: judge that too.")]

@@ -39,13 +39,13 @@ class Selection:
         if not self.select and not self.ignore and not self.severities:
             return tuple(rules)
         for entry in (*self.select, *self.ignore, *(name for name, _ in self.severities)):
-            if not any(_names(entry, rule) for rule in rules):
+            if not any(is_named(entry, rule) for rule in rules):
                 raise SelectionError(f"no rule is called {entry!r}; `cudadoctor rules` lists them")
-        chosen = [rule for rule in rules if not self.select or any(_names(entry, rule) for entry in self.select)]
-        return tuple(self._graded(rule) for rule in chosen if not any(_names(entry, rule) for entry in self.ignore))
+        chosen = [rule for rule in rules if not self.select or any(is_named(entry, rule) for entry in self.select)]
+        return tuple(self._graded(rule) for rule in chosen if not any(is_named(entry, rule) for entry in self.ignore))
 
     def _graded(self, rule: Rule) -> Rule:
-        wanted = [severity for name, severity in self.severities if _names(name, rule)]
+        wanted = [severity for name, severity in self.severities if is_named(name, rule)]
         return regraded(rule, lambda _: wanted[-1]) if wanted else rule
 
 
@@ -60,7 +60,8 @@ def regraded(rule: Rule, grade: Callable[[Severity], Severity]) -> Rule:
     return replace(rule, check=check, severity=grade(rule.severity))
 
 
-def _names(entry: str, rule: Rule) -> bool:
+def is_named(entry: str, rule: Rule) -> bool:
+    """Does an entry of --select and its like name this rule: by name, code, or block?"""
     wanted = entry.strip()
     return wanted.lower() == rule.name or (
         wanted.upper().startswith("CD") and wanted[2:].isdigit() and rule.code.startswith(wanted.upper())

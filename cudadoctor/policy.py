@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from cudadoctor.diagnosis import Selection, SelectionError
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.finding import Severity
+from cudadoctor.model.snapshot import Snapshot, TextReading
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError, capability_of, release_of
 from cudadoctor.requirements import QUANTITIES, RequirementError, parse_requirements
@@ -22,6 +25,7 @@ else:
 
 OWN_FILE, SHARED_FILE = "cudadoctor.toml", "pyproject.toml"
 TABLE = "tool.cudadoctor"
+READING = "policy"
 MAX_BYTES = 1024 * 1024
 FAIL_ON = ("error", "warning", "never")
 KEYS = ("gpus", "driver", "require", "select", "ignore", "severity", "fail-on")
@@ -41,8 +45,20 @@ class Policy:
     driver: str | None = None
     requirements: str = ""
     """As --require writes them."""
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     fail_on: str | None = None
+
+    def combined(self, given: Selection) -> Selection:
+        """The policy's rules with those of the command line: its --select counts alone, its --ignore besides."""
+        select = given.select or self.selection.select
+        ignore = (*self.selection.ignore, *given.ignore)
+        return Selection(select, ignore, (*self.selection.severities, *given.severities))
+
+    def machine_requirements(self, matrices: Matrices) -> str:
+        """All demands as --require writes them, for a machine that has to have the GPUs and the driver itself."""
+        capabilities = [f"gpu=={capability_of(name, matrices)}" for name in self.gpus]
+        driver = [f"driver>={self.driver}"] if self.driver is not None else []
+        return ",".join(part for part in (*capabilities, *driver, self.requirements) if part)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -60,6 +76,15 @@ class Policy:
 
 
 NO_POLICY = Policy()
+
+
+def with_policy_shown(snapshot: Snapshot, policy: Policy) -> Snapshot:
+    """The snapshot with the policy that its report is judged by, in place of any that it was judged by before."""
+    others = tuple(each for each in snapshot.readings if each.kind != READING)
+    shown = (TextReading(kind=READING, values=policy.document),) if policy.path else ()
+    return (
+        snapshot if not shown and len(others) == len(snapshot.readings) else structs.replace(snapshot, readings=(*others, *shown))
+    )
 
 
 def find_policy(folder: Path, named: Path | None, matrices: Matrices) -> Policy:

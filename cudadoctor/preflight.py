@@ -102,7 +102,7 @@ def _driver(driver: Driver, target: Target, matrices: Matrices) -> Driver:
     return structs.replace(
         all_missing(Driver)(NOT_HERE),
         driver_release=Known(release, target.driver_source) if release is not None else NO_DRIVER_NAMED,
-        driver_cuda_version=Known(newest, f"{target.driver_source}, drivers matrix")
+        driver_cuda_version=Known(newest, target.driver_source)
         if newest is not None
         else (unknown if release is not None else NO_DRIVER_NAMED),
         libcuda_copies=driver.libcuda_copies,
@@ -161,13 +161,15 @@ def _variable_names(matrices: Matrices) -> frozenset[str]:
 # An unpacked image
 
 
-def installed_below(root: Path, matrices: Matrices, python: str | None, variables: Mapping[str, str], timeout: float) -> Snapshot:
-    """What is installed in the files below `root`; nothing there is run, and nothing of this machine is looked at."""
+def image_system(root: Path, variables: Mapping[str, str]) -> RootedSystem:
+    """The files of an image, with the environment that files beside them and `variables` say."""
     from cudadoctor.image_environment import image_environment, root_folder
 
-    folder = root_folder(root)
-    environ = {"PATH": DEFAULT_PATH, **image_environment(root), **variables}
-    system = RootedSystem(folder, environ)
+    return RootedSystem(root_folder(root), {"PATH": DEFAULT_PATH, **image_environment(root), **variables})
+
+
+def installed_below(system: RootedSystem, matrices: Matrices, python: str | None, timeout: float) -> Snapshot:
+    """What is installed in the files of an image; nothing there is run, and nothing of this machine is looked at."""
     snapshot = _collected(system, matrices, python, timeout)
     elsewhere = Missing(MissingReason.NOT_APPLICABLE, "an unpacked image is not run", "--root")
     host = structs.replace(

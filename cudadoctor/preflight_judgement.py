@@ -57,6 +57,7 @@ ABOUT_COMPILING = frozenset(
         "toolkit-too-new",
         "host-compiler-too-new",
         "host-compiler-too-old",
+        "glibc-too-new",
         "host-compiler-path-broken",
         "nvcc-arch-unsupported",
         "nvcc-arch-removed",

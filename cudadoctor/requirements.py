@@ -46,8 +46,19 @@ class Requirement:
         return QUANTITIES[self.name].read
 
     def holds(self, value: Any) -> bool:
-        """Does this value meet the condition?"""
-        return bool(RELATIONS[self.relation](value, QUANTITIES[self.name].parse(self.wanted)))
+        """Does this value meet the condition? Of several values, does one?"""
+        wanted = QUANTITIES[self.name].parse(self.wanted)
+        values = value if isinstance(value, Several) else (value,)
+        return any(RELATIONS[self.relation](each, wanted) for each in values)
+
+
+class Several(tuple[Any, ...]):
+    """Values of which one has to meet a condition."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self)) or "none"
 
 
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = MappingProxyType(
@@ -87,6 +98,17 @@ def _lowest_capability(snapshot: Snapshot) -> Fact[ComputeCapability]:
     return min(known, key=lambda fact: fact.value)
 
 
+def _capabilities(snapshot: Snapshot) -> Fact[Several]:
+    """The compute capability of each GPU."""
+    if isinstance(snapshot.gpus, Missing):
+        return snapshot.gpus
+    facts = [gpu.compute_capability for gpu in snapshot.gpus.value]
+    unknown = next((fact for fact in facts if isinstance(fact, Missing)), None)
+    if unknown is not None:
+        return unknown
+    return Known(Several(fact.value for fact in facts if isinstance(fact, Known)), snapshot.gpus.source, snapshot.gpus.line)
+
+
 def _gpu_count(snapshot: Snapshot) -> Fact[int]:
     gpus = snapshot.gpus
     return gpus if isinstance(gpus, Missing) else Known(len(gpus.value), gpus.source, gpus.line)
@@ -120,6 +142,7 @@ def _release(fact: Fact[str]) -> Fact[DottedVersion]:
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
         "cc": Quantity(ComputeCapability.parse, _lowest_capability, "lowest compute capability of the GPUs"),
+        "gpu": Quantity(ComputeCapability.parse, _capabilities, "compute capability of the GPUs"),
         "gpus": Quantity(int, _gpu_count, "number of GPUs"),
         "driver": Quantity(DriverRelease.parse, lambda s: s.driver.driver_release, "driver release"),
         "driver_cuda": Quantity(CudaVersion.parse, lambda s: s.driver.driver_cuda_version, "newest CUDA the driver supports"),

@@ -6,9 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+
+from msgspec import structs
 
 from cudadoctor.assumptions import AssumptionError, assume
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
@@ -20,6 +22,7 @@ from cudadoctor.model.proof import Proof
 from cudadoctor.model.redact import NOBODY, Identity, redact
 from cudadoctor.model.report import Report
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.policy import NO_POLICY, Policy, PolicyError, find_policy, with_policy_shown
 from cudadoctor.requirements import RequirementError, parse_requirements
 
 MAX_REPORT_BYTES = 64 * 1024 * 1024
@@ -51,6 +54,10 @@ class CheckOptions:
     selection: Selection = field(default_factory=Selection)
     assumptions: tuple[str, ...] = ()
     requirements: str = ""
+    policy: Path | None = None
+    """--policy; None for the working folder's own, where it has one."""
+    applied: Policy = NO_POLICY
+    """What was found there."""
 
 
 class InputError(Exception):
@@ -60,16 +67,30 @@ class InputError(Exception):
 def run(options: CheckOptions) -> ExitCode:
     """Diagnose, print, and say how it went."""
     try:
+        options = _with_policy(options)
         options.selection.rules()
         parse_requirements(options.requirements)
         diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
         emit(redact(diagnosis.report, _identity(options)), options.output)
-    except (InputError, SelectionError, OutputError, AssumptionError, RequirementError) as error:
+    except (InputError, SelectionError, OutputError, AssumptionError, RequirementError, PolicyError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
     for crash in diagnosis.crashes:
         print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
     return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
+
+
+def _with_policy(options: CheckOptions) -> CheckOptions:
+    """The options with what the policy demands besides; what the command line says about the exit code counts more."""
+    matrices = Matrices.load()
+    policy = find_policy(Path.cwd(), options.policy, matrices)
+    return replace(
+        options,
+        applied=policy,
+        selection=policy.combined(options.selection),
+        requirements=",".join(part for part in (policy.machine_requirements(matrices), options.requirements) if part),
+        output=replace(options.output, fail_on=options.output.fail_on or policy.fail_on or "error"),
+    )
 
 
 def _identity(options: CheckOptions) -> Identity:
@@ -93,8 +114,9 @@ def _judge(
     node: str | None,
     started: float | None = None,
 ) -> Diagnosis:
-    return diagnose(
-        assume(snapshot, options.assumptions, matrices),
+    shown = with_policy_shown(snapshot, options.applied)
+    diagnosis = diagnose(
+        assume(shown, options.assumptions, matrices),
         proofs,
         matrices,
         selection=options.selection,
@@ -102,6 +124,10 @@ def _judge(
         node=node,
         started=started,
     )
+    if not options.applied.path:
+        return diagnosis
+    sentence = f"{diagnosis.report.summary} Policy: {options.applied.path}."
+    return replace(diagnosis, report=structs.replace(diagnosis.report, summary=sentence))
 
 
 def _examine(options: CheckOptions) -> Diagnosis:

@@ -64,6 +64,9 @@ class PreflightOptions:
     policy: Path | None = None
 
 
+__all__ = ["OutputOptions", "PreflightOptions", "Selection", "run"]
+
+
 class UsageError(ValueError):
     """The options do not go together, or one cannot be read; the text says why."""
 

@@ -182,13 +182,31 @@ def torch_of_pip(specifier: str, line: PipLine, image: Image, matrices: Matrices
         return _by_tag(f"{version}+{tag}", tag)
     if tag in ("cpu", "xpu") or tag.startswith("rocm"):
         return _by_tag(version or "", tag)
-    wheels = [wheel for wheel in matrices.torch.wheels(platform, python) if _allowed(wheel, version, specifier)]
+    if not tag:
+        return _from_default_index(version, specifier, platform, python, matrices)
+    wheels = (
+        wheel for wheel in matrices.torch.wheels(platform, python) if _allowed(str(wheel.release.version), version, specifier)
+    )
     chosen = next((wheel for wheel in wheels if _from_index(wheel, tag, only=not line.extra_indexes)), None)
     if chosen is None:
         return _by_tag(version, tag)
-    suffix = chosen.variant.tag if tag == chosen.variant.tag else ""
-    build = TorchBuild.CPU if chosen.variant.cuda is None else TorchBuild.CUDA
-    return InstalledTorch(f"{chosen.release.version}{f'+{suffix}' if suffix else ''}", build, chosen.variant.cuda)
+    suffix = f"+{tag}" if tag == chosen.variant.tag else ""
+    return InstalledTorch(f"{chosen.release.version}{suffix}", TorchBuild.CUDA, chosen.variant.cuda)
+
+
+def _from_default_index(
+    version: str, specifier: str, platform: WheelPlatform, python: str | None, matrices: Matrices
+) -> InstalledTorch:
+    """What the default index has for the platform: a CUDA build on Linux x86-64, on aarch64 a CPU build for older releases."""
+    for release in matrices.torch.releases:
+        text = str(release.version)
+        if not _allowed(text, version, specifier) or (python is not None and python not in release.pythons and not version):
+            continue
+        default = matrices.torch.default_variant(release.version, platform)
+        if default is not None:
+            build = TorchBuild.CPU if default.cuda is None else TorchBuild.CUDA
+            return InstalledTorch(text, build, default.cuda)
+    return InstalledTorch(version, None, None)
 
 
 def _tag(line: PipLine, image: Image) -> str:
@@ -201,13 +219,10 @@ def _tag(line: PipLine, image: Image) -> str:
 
 
 def _from_index(wheel: TorchWheel, tag: str, *, only: bool) -> bool:
-    if not tag:
-        return wheel.on_default_index
     return wheel.variant.tag == tag or (not only and wheel.on_default_index)
 
 
-def _allowed(wheel: TorchWheel, version: str, specifier: str) -> bool:
-    text = str(wheel.release.version)
+def _allowed(text: str, version: str, specifier: str) -> bool:
     if version:
         return text == version or text == f"{version}.0"
     try:

@@ -54,7 +54,7 @@ class _Writer:
         self.file = file
         self.base_line = image.base.line if image.base is not None else None
         name = image.base.because if image.base is not None else "the base image"
-        self.unknown = Missing(MissingReason.NOT_SUPPORTED, f"what the image of `{name}` holds is not known", file)
+        self.unknown = Missing(MissingReason.PARSE_ERROR, f"what the image of `{name}` holds is not known", file)
 
     def fact(self, placed: Placed[T] | None, absent: Missing) -> Fact[T]:
         return absent if placed is None else Known(placed.value, self.file, placed.line)
@@ -130,7 +130,7 @@ class _Writer:
             return Known((), self.file, self.base_line) if self.image.known_contents else self.unknown
         named = {name: self.variables()[name] for name in ("NVCC_CCBIN", "CUDAHOSTCXX") if name in self.variables()}
         if "NVCC_CCBIN" in named:
-            return Missing(MissingReason.NOT_SUPPORTED, f"NVCC_CCBIN={named['NVCC_CCBIN']} is not looked into", self.file)
+            return Missing(MissingReason.PARSE_ERROR, f"NVCC_CCBIN={named['NVCC_CCBIN']} is not looked into", self.file)
         version = Known(DottedVersion((gcc.value,), str(gcc.value)), self.file, gcc.line)
         return Known((HostCompiler(family="gcc", path="g++", compiler_version=version, chosen_by="PATH"),), self.file, gcc.line)
 
@@ -156,7 +156,7 @@ class _Writer:
             return Known(self._installed(placed), self.file, placed.line)
         if unclear is not None:
             return Missing(
-                MissingReason.NOT_SUPPORTED,
+                MissingReason.PARSE_ERROR,
                 f"which torch `{unclear.value[:80]}` (line {unclear.line}) brings is not known",
                 self.file,
             )
@@ -164,7 +164,7 @@ class _Writer:
 
     def _installed(self, placed: Placed[InstalledTorch]) -> Torch:
         torch, line = placed.value, placed.line
-        not_said = Missing(MissingReason.NOT_SUPPORTED, f"line {line} does not tell it", self.file)
+        not_said = Missing(MissingReason.PARSE_ERROR, f"line {line} does not tell it", self.file)
         not_run = Missing(MissingReason.NOT_APPLICABLE, NOT_RUN, self.file)
         return Torch(
             imports=not_run,

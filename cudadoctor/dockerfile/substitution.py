@@ -28,25 +28,22 @@ def expand(text: str, lookup: Lookup, depth: int = 0) -> Expanded:
     """The text with its variables replaced; within single quotes nothing is, and quotes are kept."""
     out: list[str] = []
     unset: list[str] = []
-    at, single = 0, False
+    at, quote = 0, ""
     while at < len(text):
         sign = text[at]
-        if sign == "\\" and at + 1 < len(text) and not single:
+        if sign == "\\" and at + 1 < len(text) and quote != "'":
             out.append(text[at + 1] if text[at + 1] == "$" else text[at : at + 2])
             at += 2
-        elif sign == "$" and not single:
+        elif sign == "$" and quote != "'":
             value, missing, at = _variable(text, at + 1, lookup, depth)
             out.append(value)
             unset += missing
         else:
-            single = not single if sign == "'" and not _in_double(text, at) else single
+            if sign in "'\"" and quote in ("", sign):
+                quote = "" if quote else sign
             out.append(sign)
             at += 1
     return Expanded("".join(out)[:MAX_LENGTH], tuple(unset))
-
-
-def _in_double(text: str, at: int) -> bool:
-    return text.count('"', 0, at) % 2 == 1 and at < 4096  # quadratic only for the first few kilobytes
 
 
 def _variable(text: str, at: int, lookup: Lookup, depth: int) -> tuple[str, tuple[str, ...], int]:

@@ -165,7 +165,7 @@ def image_contents_unknown(case: Case) -> Iterable[Problem]:
     judged = torch(case.snapshot) is not None or bool(maybe(case.snapshot.toolkits))
     if judged:
         return ()
-    if isinstance(torch_fact, Missing) and torch_fact.reason is MissingReason.NOT_SUPPORTED:
+    if isinstance(torch_fact, Missing) and torch_fact.reason is MissingReason.PARSE_ERROR:
         known(torch_fact)
     known(case.snapshot.toolkits)
     return ()

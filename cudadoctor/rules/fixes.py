@@ -76,7 +76,7 @@ def install_torch_build(case: Case, version: str) -> tuple[Remedy, ...]:
     """Installing exactly the build of this version, `2.6.0+cu124`; nothing where no such wheel is known."""
     number, _, tag = version.partition("+")
     target = recommendation_target(case)
-    row = case.matrices.torch.release(DottedVersion.parse(number)) if number[:1].isdigit() else None
+    row = case.matrices.torch.release(DottedVersion.parse(number)) if number[:1].isascii() and number[:1].isdigit() else None
     if target is None or row is None:
         return ()
     wheels = case.matrices.torch.wheels_of(row, target.wheels)

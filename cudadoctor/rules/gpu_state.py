@@ -177,7 +177,8 @@ def mig_single_instance(case: Case) -> Iterable[Problem]:
 def mig_misconfigured(case: Case) -> Iterable[Problem]:
     """MIG is on and has no usable instance, or its set-up failed.
 
-    What it checks: GPUs in MIG mode without MIG devices; texts of nvidia-smi and the device plugin about MIG.
+    What it checks: GPUs in MIG mode without MIG devices; texts of nvidia-smi and the device plugin about MIG; "devices are busy
+    or unavailable" on a GPU in MIG mode.
 
     Why it matters: a GPU in MIG mode without instances offers nothing to CUDA: programs see no device.
 
@@ -187,8 +188,9 @@ def mig_misconfigured(case: Case) -> Iterable[Problem]:
 
     Sources: NVIDIA Multi-Instance GPU User Guide.
     """
-    texts = seen(case, "mig-misconfigured")
     empty = _mig_without_instances(case)
+    busy = seen(case, "cuda-devices-unavailable") if any(maybe(gpu.mig_enabled) for gpu in gpus(case.snapshot)) else ()
+    texts = (*seen(case, "mig-misconfigured"), *busy)
     if not texts and not empty:
         for gpu in _gpus(case):
             known(gpu.mig_enabled)

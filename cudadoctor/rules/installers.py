@@ -395,9 +395,13 @@ def _torch_disagrees(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
 
 def _list_is_cuda(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
     """The package list has a CUDA build of torch, and the program's torch has no CUDA."""
-    texts = seen(case, *NOT_COMPILED)
+    texts, absent = seen(case, *NOT_COMPILED), seen(case, "torch-not-importable")
     listed = _listed_torch(case)
-    if not texts or listed is None or reading(case.snapshot, "install_log"):
+    if listed is None or reading(case.snapshot, "install_log"):
+        return
+    if absent:
+        yield f"the list has torch {listed.package_version}, the program finds no torch", (*package_evidence(listed), *absent)
+    if not texts:
         return
     if CUDA_TAG.search(listed.package_version) or "cuda" in listed.build:
         shown = f"{listed.package_version} {listed.build}".strip()
@@ -406,7 +410,9 @@ def _list_is_cuda(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
 
 def _folders_differ(case: Case) -> Iterable[tuple[str, tuple[Evidence, ...]]]:
     """Tracebacks run through the packages of another Python than the text names, or of two."""
-    frames = {error.values["python"]: error for error in case.errors("shown-site-packages") if error.values.get("python")}
+    frames = {
+        error.values["python"]: error for error in case.errors("shown-site-packages") if "." in error.values.get("python", "")
+    }
     if len(frames) > 1:
         yield f"tracebacks run through Python {' and '.join(sorted(frames))}", as_evidence(tuple(frames.values()))
         return

@@ -37,7 +37,15 @@ class Demand:
         return self.lowest is not None and cc < self.lowest
 
 
-HOPPER_ONLY = ("flashattention-3", "flashattention only supports hopper", "fa3 requires", "flash attention 3")
+HOPPER_ONLY = (
+    "only supported on hopper devices",
+    "only supports hopper gpus",
+    "only supported on hopper gpus",
+    "flashattention-3",
+    "flashattention only supports hopper",
+    "fa3 requires",
+    "flash attention 3",
+)
 NUMBER = re.compile(r"\d{1,3}")
 
 

@@ -53,6 +53,7 @@ QUIET = with_gpu(
 )
 PROHIBITED = with_gpu(QUIET, compute_mode=known(ComputeMode.PROHIBITED))
 EXCLUSIVE = with_gpu(QUIET, compute_mode=known(ComputeMode.EXCLUSIVE_PROCESS))
+MIG = with_gpu(healthy("NVIDIA H100", "9.0"), mig_enabled=known(True))
 EMPTY_MIG = with_gpu(healthy("NVIDIA A100-SXM4-80GB", "8.0"), mig_enabled=known(True), mig_devices=known(()))
 IN_CONTAINER = with_container(with_gpu(healthy(), memory_used_bytes=known(7 * GIB)), kind=known("docker"))
 
@@ -98,6 +99,8 @@ TABLE: Table = {
     "mig-misconfigured": (
         ("no instances", EMPTY_MIG, FAIL),
         ("says so", text_only(said("mig-misconfigured", "No MIG devices found")), FAIL),
+        ("busy in MIG mode", failing(MIG, BUSY), FAIL),
+        ("MIG in use", MIG, PASS),
         ("MIG off", healthy(), PASS),
         ("not read", with_gpu(healthy(), mig_enabled=TIMED_OUT), UNKNOWN),
         ("GPUs not listed", NO_LIST, UNKNOWN),

@@ -144,6 +144,16 @@ TICKETS = {
         "GPU 0: NVIDIA A100-SXM4-80GB",
         {"gpu-lacks-feature"},
     ),
+    "FP8 with both numbers": (
+        "ValueError: FP8 quantized models is only supported on GPUs with compute capability >= 8.9 (e.g 4090/H100), actual = `8.6`",
+        {"gpu-lacks-feature"},
+    ),
+    "torch 2.1's spelling": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacty of 23.69 GiB of "
+        "which 300.00 MiB is free. Process 2222 has 23.30 GiB memory in use. Of the allocated memory 15.00 GiB is allocated by "
+        "PyTorch, and 7.50 GiB is reserved by PyTorch but unallocated.",
+        {"memory-fragmentation"},
+    ),
     "Triton's shared memory": (
         "triton.runtime.autotuner.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. "
         "Reducing block sizes or `num_stages` may help.",

@@ -145,7 +145,8 @@ TICKETS = {
         {"gpu-lacks-feature"},
     ),
     "FP8 with both numbers": (
-        "ValueError: FP8 quantized models is only supported on GPUs with compute capability >= 8.9 (e.g 4090/H100), actual = `8.6`",
+        "ValueError: FP8 quantized models is only supported on GPUs with compute capability >= 8.9 "
+        "(e.g 4090/H100), actual = `8.6`",
         {"gpu-lacks-feature"},
     ),
     "torch 2.1's spelling": (

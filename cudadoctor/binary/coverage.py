@@ -98,6 +98,17 @@ class Judgement(Struct, frozen=True):
         return sum(count for name, count in self.modules.items() if name != ModuleOutcome.RUN_TIME_LINKED.value)
 
 
+SMALL_SHARE = 20
+"""A file with less than one part in SMALL_SHARE of all modules does not save the whole from *cannot run*."""
+
+
+def deciding(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
+    """Those of several files that decide about the whole: small helper files are left out."""
+    judged = tuple(judgements)
+    total = sum(judgement.judged for judgement in judged)
+    return tuple(judgement for judgement in judged if judgement.judged and judgement.judged * SMALL_SHARE >= total)
+
+
 def judge(groups: Iterable[ModuleGroup], gpu: Gpu) -> Judgement:
     """The prediction for a file with these modules."""
     groups = tuple(groups)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from cudadoctor.binary.contents import Contents, group_of
-from cudadoctor.binary.coverage import Gpu, Judgement, Verdict, judge, judge_module
+from cudadoctor.binary.coverage import Gpu, Judgement, Verdict, deciding, judge, judge_module
 from cudadoctor.binary.device_code import UNKNOWN_LABEL
 from cudadoctor.binary.libraries import LibraryReport
 from cudadoctor.binary.live import LiveReport
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from cudadoctor.binary.device_code import Module
 
 SCHEMA = "cudadoctor.scan/1"
-SMALL_SHARE = 20
-"""A file with less than one part in SMALL_SHARE of an argument's modules does not save the argument from *cannot run*."""
 
 
 class ModuleReport(Struct, frozen=True, omit_defaults=True):
@@ -86,10 +84,8 @@ class ScanReport(Struct, frozen=True):
 
 def cannot_run(reports: Iterable[FileReport]) -> bool:
     """True where no file of an argument has code that the GPU can use, small helper files aside."""
-    judged = [report.judgement for report in reports if report.judgement is not None]
-    total = sum(judgement.judged for judgement in judged)
-    deciding = [judgement for judgement in judged if judgement.judged * SMALL_SHARE >= total and judgement.judged]
-    return bool(deciding) and all(judgement.verdict is Verdict.FAILS for judgement in deciding)
+    of_files = deciding(report.judgement for report in reports if report.judgement is not None)
+    return bool(of_files) and all(judgement.verdict is Verdict.FAILS for judgement in of_files)
 
 
 def file_report(path: str, argument: str, size: int, contents: Contents, gpu: Gpu | None) -> FileReport:

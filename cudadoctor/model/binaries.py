@@ -81,10 +81,11 @@ class LibraryProblem(Struct, frozen=True):
 
 
 class MissingLibrary(Struct, frozen=True, omit_defaults=True):
-    """A CUDA library that the loader would not find for a file, and that importing torch does not bring either."""
+    """A CUDA library that the loader would not find for a file; for an extension of torch, that torch does not bring either."""
 
     name: str
     requester: str
+    wanted: Wanted = Wanted.NEEDED
     elsewhere: tuple[str, ...] = ()
     """Copies in folders where CUDA libraries usually lie: a program that loads them by path finds them there."""
 

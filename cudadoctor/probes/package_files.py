@@ -18,7 +18,7 @@ from cudadoctor.binary.rootfs import RootFolder
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError
 from cudadoctor.binary.torch_code import TORCH_LIBRARIES
-from cudadoctor.model.binaries import BinaryFile, BinaryPackage, LibraryProblemKind, LibraryUse, MissingLibrary, Wanted
+from cudadoctor.model.binaries import BinaryFile, BinaryPackage, LibraryProblemKind, LibraryUse, MissingLibrary
 from cudadoctor.probes.libraries import library_places
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 OF_TORCH = re.compile(r"lib(?:torch|c10)(?:_\w+)?\.so")
 OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-\w+|nvcuvid)\.so")
 """Libraries that only the driver brings; whether it is there is another probe's question."""
+VERSIONED = re.compile(r"lib[\w-]+\.so\.\d")
+"""A name without a number is asked for as a fallback only."""
 MOST_PLACES = 3
 """Copies that are named for a library that the loader does not find."""
 
@@ -120,10 +122,15 @@ class PackageReader:
         loaded = self._brought_by_torch if any(OF_TORCH.match(name) for name in file.needed) else frozenset()
         named: set[str] = set(loaded)
         for use in report.uses:
-            lacks = use.wanted is Wanted.NEEDED and use.path is None and is_nvidia(use.name) and not OF_DRIVER.match(use.name)
-            if lacks and use.name not in named:
+            if (
+                use.path is None
+                and use.name not in named
+                and is_nvidia(use.name)
+                and VERSIONED.match(use.name)
+                and not OF_DRIVER.match(use.name)
+            ):
                 named.add(use.name)
-                yield MissingLibrary(use.name, use.requester, tuple(self._elsewhere(use.name, package))[:MOST_PLACES])
+                yield MissingLibrary(use.name, use.requester, use.wanted, tuple(self._elsewhere(use.name, package))[:MOST_PLACES])
 
     def _elsewhere(self, name: str, package: PackageFiles) -> Iterator[str]:
         own = {posixpath.dirname(self._inside(file.path)) for file in package.files}

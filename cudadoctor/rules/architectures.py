@@ -12,7 +12,8 @@ from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, known, ma
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, Torch, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget, VersionError
-from cudadoctor.rules import fixes
+from cudadoctor.rules import binaries, fixes
+from cudadoctor.rules.binary_questions import known_to_be_read
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
@@ -409,8 +410,9 @@ def extension_arch_missing(case: Case) -> Iterable[Problem]:
     """A compiled extension or library in the process lacks code for this GPU, while the framework has it.
 
     What it checks: a launch that fails for want of code although torch's list serves the GPU; the code that cuobjdump lists in
-    a binary; FlashAttention's "only supports Ampere GPUs or newer" on a GPU that is newer; and the code of installed wheels
-    whose content is known, against each GPU.
+    a binary; FlashAttention's "only supports Ampere GPUs or newer" on a GPU that is newer; and the code in the files of
+    installed packages, module by module, against each GPU (where the files were not read, that of wheels whose content is
+    known). A package that has code for the GPU in some modules only is none: libraries pick their kernels by GPU.
 
     Why it matters: the framework computes, and the first call into the extension fails with error 209. Reinstalling torch does
     not help.
@@ -425,7 +427,9 @@ def extension_arch_missing(case: Case) -> Iterable[Problem]:
     """
     yield from scanned_without_code(case)
     yield from _extension_failures(case)
+    yield from binaries.packages_without_code(case)
     yield from _packages_without_code(case)
+    known_to_be_read(case)
 
 
 def _extension_failures(case: Case) -> Iterable[Problem]:
@@ -498,9 +502,10 @@ def _packages_without_code(case: Case) -> Iterable[Problem]:
     listed = gpus_with_capability(case)
     build = torch(case.snapshot)
     runtime = maybe(torch_cuda_version(build)) if build is not None else None
+    read = binaries.judged_names(case)
     for each in packages(case.snapshot):
         version = version_of(each.package_version)
-        if version is None or version.local is not None or each.build or each.name == "torch":
+        if version is None or version.local is not None or each.build or each.name == "torch" or each.name in read:
             continue
         ecosystem = case.matrices.ecosystem
         row = ecosystem.binary(each.name, version)

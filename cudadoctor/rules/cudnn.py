@@ -10,7 +10,8 @@ from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, Package
 from cudadoctor.model.versions import DottedVersion, VersionError
-from cudadoctor.rules import library_fixes
+from cudadoctor.rules import binaries, library_fixes
+from cudadoctor.rules.binary_questions import Lack
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.fixes import install_other_torch
@@ -122,8 +123,25 @@ def cudnn_major_mismatch(case: Case) -> Iterable[Problem]:
             return
     if case.saw("libcudnn-missing"):
         yield from _library_of_another_major(case)
-    else:
-        yield from _packages_of_another_major(case)
+        return
+    for lack in binaries.without_cudnn(case):
+        if _only_another_major(case, lack):
+            yield _file_of_another_major(case, lack)
+    yield from _packages_of_another_major(case)
+
+
+def _only_another_major(case: Case, lack: Lack) -> bool:
+    """Is a cuDNN here, and none of the major that the files need?"""
+    needed = {major for name in lack.names if (major := needed_major(name)) is not None}
+    there = installed(case)
+    return len(needed) == 1 and bool(there) and not any(version.major in needed for version, _ in there)
+
+
+def _file_of_another_major(case: Case, lack: Lack) -> Problem:
+    have = installed(case)[0][0]
+    why = f"cuDNN {have} is installed: majors have different names and interfaces, no setting of the path helps."
+    wanted = next(major for name in lack.names if (major := needed_major(name)) is not None)
+    return binaries.library_absent(case, lack, why, (*_package_for_present(case, have.major), *_other_cudnn(case, wanted)))
 
 
 def _library_of_another_major(case: Case) -> Iterable[Problem]:
@@ -147,7 +165,8 @@ def _packages_of_another_major(case: Case) -> Iterable[Problem]:
     """An installed package loads a cuDNN by name, and only another major is here (torch brings its own and is not meant)."""
     packages = known(case.snapshot.python.packages)
     users = {row.package for row in case.matrices.cudnn.users} - {"torch"}
-    wanting = [package for package in packages if package.name in users]
+    read = binaries.read_names(case)
+    wanting = [package for package in packages if package.name in users and package.name not in read]
     if not wanting:
         return
     known(case.snapshot.libraries.copies)
@@ -250,6 +269,9 @@ def libcudnn_missing(case: Case) -> Iterable[Problem]:
     """
     errors = case.errors("libcudnn-missing")
     if not errors:
+        for lack in binaries.without_cudnn(case):
+            if not _only_another_major(case, lack):
+                yield binaries.library_absent(case, lack, binaries.NOWHERE)
         return
     names = named_libraries(errors)
     needed = next((major for name in names if (major := needed_major(name)) is not None), None)
@@ -343,6 +365,7 @@ def cudnn_sublibrary_mix(case: Case) -> Iterable[Problem]:
     mapped = build.mapped_libraries if build is not None else ()
     folders = sorted({path.rpartition("/")[0] for path in mapped if "/libcudnn" in path})
     if not errors and len(folders) < 2:
+        yield from binaries.cudnn_parts_apart(case)
         if build is None:
             installed_torch(case.snapshot)
         return

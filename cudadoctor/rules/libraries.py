@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, SearchFolder, Snapshot
-from cudadoctor.rules import library_fixes, toolkit_fixes
+from cudadoctor.rules import binaries, library_fixes, toolkit_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
 from cudadoctor.rules.questions import Presence, nvidia_gpu_present, platform, torch
@@ -47,7 +47,8 @@ def _without_gpu(case: Case) -> bool:
 def libcudart_missing(case: Case) -> Iterable[Problem]:
     """libcudart, the CUDA runtime library, of the major that a program needs cannot be loaded.
 
-    What it checks: error texts of the loader and of frameworks that name libcudart (cudart64 on Windows).
+    What it checks: error texts of the loader and of frameworks that name libcudart (cudart64 on Windows); and what the files of
+    installed packages need, against the copies that are here.
 
     Why it matters: what is linked against it cannot be imported. The number in the name is the CUDA major that it was built
     for: a libcudart.so.11.0 beside a torch of CUDA 12 means that the package was built for another torch.
@@ -60,6 +61,8 @@ def libcudart_missing(case: Case) -> Iterable[Problem]:
     Sources: dlerror texts of glibc; TensorFlow dso_loader; matrices/sonames.toml.
     """
     errors = case.errors("libcudart-missing")
+    if not errors:
+        yield from binaries.without_cudart(case)
     if not errors or _without_gpu(case):
         return
     names = named_libraries(errors)
@@ -83,8 +86,8 @@ def _majors(case: Case, names: Iterable[str]) -> str:
 def cuda_lib_missing(case: Case) -> Iterable[Problem]:
     """A CUDA library other than libcudart and cuDNN (cuBLAS, cuSOLVER, NCCL, NVRTC ...) cannot be loaded.
 
-    What it checks: error texts of the loader and of frameworks that name one. TensorRT that TensorFlow does not find is not
-    meant: it is optional there.
+    What it checks: error texts of the loader and of frameworks that name one; and what the files of installed packages need,
+    against the copies that are here. TensorRT that TensorFlow does not find is not meant: it is optional there.
 
     Why it matters: what needs the library cannot be imported, or a framework goes on without the GPU.
 
@@ -100,6 +103,8 @@ def cuda_lib_missing(case: Case) -> Iterable[Problem]:
     summed_up = not any(one.values.get("library") for one in others) and case.saw("libcudnn-missing", "libcudart-missing")
     provider = case.errors("onnxruntime-cuda-provider-failed") if _provider_without_cause(case) else ()
     if (not others or summed_up) and not provider:
+        if not named:
+            yield from binaries.without_cuda_library(case)
         return
     if _without_gpu(case):
         return
@@ -202,7 +207,8 @@ def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
     """LD_LIBRARY_PATH (or another loader path) puts an older CUDA library in front of the one that the framework brings.
 
     What it checks: undefined symbols between CUDA libraries of one family, which only a mix of two versions gives; on a
-    machine, which libraries the folders of LD_LIBRARY_PATH put in front of the loader's other choice.
+    machine, which libraries the folders of LD_LIBRARY_PATH put in front of the loader's other choice, and whether those have
+    what the files of installed packages need.
 
     Why it matters: pip's CUDA libraries find each other by RUNPATH, before which LD_LIBRARY_PATH goes: libcusparse of the wheel
     then loads libnvJitLink of the toolkit.
@@ -223,6 +229,10 @@ def ld_library_path_shadow(case: Case) -> Iterable[Problem]:
             evidence=(*quoted(errors), *variable_evidence(snapshot, "LD_LIBRARY_PATH")),
             remedies=library_fixes.clear_library_path(case, _shadowing(snapshot)),
         )
+        return
+    unfit = tuple(binaries.shadowed_beyond_use(case))
+    if unfit:
+        yield from unfit
         return
     known(snapshot.libraries.ld_library_path)
     culprits = _shadowing(snapshot)
@@ -333,6 +343,7 @@ def system_library_too_old(case: Case) -> Iterable[Problem]:
     """
     errors = case.errors("glibc-symbol-version-missing")
     if not errors:
+        yield from binaries.needs_newer_system(case)
         return
     wanted = next((one.values["wanted"] for one in errors if "wanted" in one.values), "")
     glibc = case.snapshot.host.glibc

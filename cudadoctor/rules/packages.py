@@ -10,6 +10,7 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, Package, TorchBuild
 from cudadoctor.model.versions import CudaVersion, DottedVersion
 from cudadoctor.rules import fixes
+from cudadoctor.rules.binaries import of_other_cuda_major
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.companion_questions import misfits
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
@@ -209,8 +210,8 @@ def _torch_evidence(case: Case) -> tuple[Evidence, ...]:
 def extension_cuda_major_mismatch(case: Case) -> Iterable[Problem]:
     """A compiled package is built for another CUDA major version than the environment has.
 
-    What it checks: packages' own words; a CUDA library that a module asks for whose major is not that of torch; packages of
-    CuPy for two majors side by side.
+    What it checks: packages' own words; a CUDA library that a module asks for, or that the files of an installed package need,
+    whose major is not that of torch; packages of CuPy for two majors side by side.
 
     Why it matters: the libraries of a CUDA major have their own names: what is built for CUDA 11 asks for libcudart.so.11.0,
     which an environment of CUDA 12 does not have.
@@ -224,6 +225,8 @@ def extension_cuda_major_mismatch(case: Case) -> Iterable[Problem]:
     said = case.errors("extension-cuda-major-mismatch")
     missing = _missing_of_other_major(case)
     cupys = tuple(each for each in packages(case.snapshot) if CUPY.fullmatch(each.name))
+    if not said and not missing:
+        yield from of_other_cuda_major(case)
     if not said and not missing and len(cupys) < 2:
         return
     runtime = _environment_cuda(case)

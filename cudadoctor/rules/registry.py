@@ -3,6 +3,7 @@
 from cudadoctor.rules import (
     arch_lists,
     architectures,
+    binaries,
     building,
     container_libraries,
     container_runtime,
@@ -59,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     *cudnn.RULES,
     *frameworks.RULES,
     *architectures.RULES,
+    *binaries.RULES,
     *installers.RULES,
     *packages.RULES,
     *gpu_errors.RULES,

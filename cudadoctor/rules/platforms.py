@@ -36,6 +36,7 @@ def no_cuda_platform(case: Case) -> Iterable[Problem]:
         return
     yield Problem(
         subject="machine",
+        severity=Severity.NOTE if case.snapshot.readings and not case.snapshot.errors else None,
         what="macOS has no CUDA: there is no driver, toolkit or CUDA build of any framework for it.",
         why='Programs have to use the device "mps" (Apple silicon) or the CPU there.',
         evidence=(

@@ -106,7 +106,7 @@ def run_dump(options: TriageOptions) -> ExitCode:
                     continue
                 count += 1
                 try:
-                    result = _result(line, matrices, options.selection)
+                    result = result_line(line, matrices, options.selection)
                 except (PasteError, codec.DocumentError) as error:
                     bad += 1
                     print(f"cudadoctor: line {number} skipped: {error}", file=sys.stderr)
@@ -133,7 +133,8 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield whole
 
 
-def _result(line: bytes, matrices: Matrices, selection: Selection) -> bytes:
+def result_line(line: bytes, matrices: Matrices, selection: Selection | None = None) -> bytes:
+    """The redacted report, as one line of JSON, on one line of a dump; raises DocumentError or PasteError where it is none."""
     ticket = codec.from_json(line, Ticket)
     report: dict[str, Any] = codec.to_builtins(redact(diagnose_text(ticket.text, matrices, selection).report))
     return msgspec.json.encode({"id": ticket.id, **report})

@@ -5,6 +5,7 @@ else. Sizes are in bytes, clocks in MHz, powers in watts, temperatures in degree
 keep the schema's number.
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -405,3 +406,7 @@ class Snapshot(Record, frozen=True):
     errors: tuple[ErrorSeen, ...] = ()
     readings: tuple[TextReading, ...] = ()
     probe_runs: tuple[ProbeRun, ...] = ()
+
+    def values_read(self, kind: str) -> Mapping[str, Any]:
+        """What the reader of one kind of text understood; empty where it read nothing."""
+        return next((reading.values for reading in self.readings if reading.kind == kind), {})

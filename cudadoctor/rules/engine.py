@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
 from msgspec import Struct, structs
 
-from cudadoctor.matrices import Matrices
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, UnknownFactError, describe_missing
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
-from cudadoctor.model.proof import Proof
-from cudadoctor.model.snapshot import ErrorSeen, Snapshot
-from cudadoctor.requirements import Requirement
-from cudadoctor.rules.presence import Presence, nvidia_gpu_present
+from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.rules.case import Case
+from cudadoctor.rules.silence import topics, watched_case
 
-
-@dataclass(frozen=True)
-class Case:
-    """All that a rule may look at: the snapshot, the proofs, the matrices."""
-
-    snapshot: Snapshot
-    matrices: Matrices
-    proofs: tuple[Proof, ...] = ()
-    requirements: tuple[Requirement, ...] = ()
-    """What the user demands of the machine (`--require`)."""
-
-    @cached_property
-    def _errors(self) -> dict[str, tuple[ErrorSeen, ...]]:
-        kinds: dict[str, tuple[ErrorSeen, ...]] = {}
-        for error in self.snapshot.errors:
-            kinds[error.kind] = (*kinds.get(error.kind, ()), error)
-        return kinds
-
-    @cached_property
-    def has_no_gpu(self) -> bool:
-        """Is this machine known to have no NVIDIA GPU?"""
-        return nvidia_gpu_present(self.snapshot) is Presence.NO
-
-    def errors(self, *kinds: str) -> tuple[ErrorSeen, ...]:
-        """The errors seen of any of these kinds, in the order of the kinds named."""
-        seen = self._errors
-        if seen.keys().isdisjoint(kinds):
-            return ()
-        return tuple(error for kind in kinds for error in seen.get(kind, ()))
-
-    def saw(self, *kinds: str) -> bool:
-        """Was an error of any of these kinds seen?"""
-        return not self._errors.keys().isdisjoint(kinds)
+__all__ = [
+    "Case",
+    "NotApplicableError",
+    "Outcome",
+    "Problem",
+    "Remedy",
+    "Results",
+    "Rule",
+    "RuleResult",
+    "evaluate",
+    "evidence",
+    "run_rule",
+    "run_rules",
+]
 
 
 @dataclass(frozen=True)
@@ -99,6 +78,15 @@ class Rule:
     essential: bool = False
     """True where not knowing the answer leaves the whole verdict undetermined."""
 
+    @cached_property
+    def silence(self) -> Silence | None:
+        """How the rule ends where nothing is known; None where it cannot be told from that how it ends elsewhere."""
+        case = watched_case()
+        result = run_rule(replace(self, needs_gpu=False), case)
+        if result.problems or result.outcome is Outcome.CRASH:
+            return None
+        return Silence(frozenset(case.asked), structs.replace(result, rule=self))
+
 
 class Outcome(Enum):
     """How a rule ended."""
@@ -128,6 +116,14 @@ class RuleResult(Struct, frozen=True):
     def was_not_asked(self) -> bool:
         """True where nothing looked for the fact: a pasted text that does not mention it."""
         return self.missing is not None and self.missing.reason is MissingReason.NOT_ASKED
+
+
+@dataclass(frozen=True)
+class Silence:
+    """How a rule ends on a snapshot that speaks of none of the topics that it asks for."""
+
+    asks: frozenset[str]
+    result: RuleResult
 
 
 @dataclass(frozen=True)
@@ -164,9 +160,23 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
     return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, tuple(problems))
 
 
+def run_rules(rules: Iterable[Rule], case: Case) -> Iterator[RuleResult]:
+    """The outcome of each rule; those that would find nothing that they ask for are not run."""
+    if case.proofs or case.requirements:
+        yield from (run_rule(rule, case) for rule in rules)
+        return
+    spoken_of = topics(case.snapshot)
+    for rule in rules:
+        silence = rule.silence
+        if silence is not None and silence.asks.isdisjoint(spoken_of) and not (rule.needs_gpu and case.has_no_gpu):
+            yield silence.result
+        else:
+            yield run_rule(rule, case)
+
+
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
     """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
-    outcomes = tuple(run_rule(rule, case) for rule in rules)
+    outcomes = tuple(run_rules(rules, case))
     fired = {
         result.rule.name for result in outcomes if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)
     }
@@ -211,12 +221,12 @@ def _rechecked(rule: Rule, problem: Problem, case: Case, untouched: Sequence[Rul
             continue
         after = Case(remedy.effect(case.snapshot), case.matrices)
         still_there = any(again.subject == problem.subject for again in run_rule(rule, after).problems)
-        if not still_there and not any(_finds_error(other, after) for other in untouched):
+        if not still_there and not any(_is_error(result) for result in run_rules(untouched, after)):
             yield structs.replace(remedy.fix, rechecked=True)
 
 
-def _finds_error(rule: Rule, case: Case) -> bool:
-    return any(_severity(rule, problem) is Severity.ERROR for problem in run_rule(rule, case).problems)
+def _is_error(result: RuleResult) -> bool:
+    return any(_severity(result.rule, problem) is Severity.ERROR for problem in result.problems)
 
 
 def _linked(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:

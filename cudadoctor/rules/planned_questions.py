@@ -238,10 +238,9 @@ def _cuda_of(case: Case, folder: str) -> CudaVersion | None:
 
 def scanned_without_code(case: Case) -> Iterable[Problem]:
     """extension-arch-missing: installed packages in whose binaries no file has code for a GPU."""
-    if not case.snapshot.readings:
-        return
-    by_capability = {str(gpu.compute_capability): gpu for gpu in gpus_with_capability(case)}
-    for package in reading(case.snapshot, SCAN).get("packages", ()):
+    scanned = reading(case.snapshot, SCAN).get("packages", ())
+    by_capability = {str(gpu.compute_capability): gpu for gpu in gpus_with_capability(case)} if scanned else {}
+    for package in scanned:
         for capability in package["cannot_run"]:
             gpu = by_capability.get(capability)
             if gpu is not None:

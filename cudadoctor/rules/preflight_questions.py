@@ -13,17 +13,16 @@ from cudadoctor.model.snapshot import Snapshot
 PREFLIGHT = "preflight"
 DOCKERFILE = "dockerfile"
 SCAN = "scan"
-NOTHING: Mapping[str, Any] = {}
 
 
 def reading(snapshot: Snapshot, kind: str) -> Mapping[str, Any]:
     """What was read of one kind; empty where nothing was."""
-    return next((each.values for each in snapshot.readings if each.kind == kind), NOTHING)
+    return snapshot.values_read(kind)
 
 
 def is_preflight(snapshot: Snapshot) -> bool:
     """Is this what is installed, judged for GPUs that are not here?"""
-    return bool(snapshot.readings) and bool(reading(snapshot, PREFLIGHT))
+    return bool(reading(snapshot, PREFLIGHT))
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,6 @@ class PlannedBuild:
 
 def planned_builds(snapshot: Snapshot) -> tuple[PlannedBuild, ...]:
     """What a Dockerfile, or --build, says will be compiled; nothing outside of preflights."""
-    if not snapshot.readings:
-        return ()
     values = reading(snapshot, DOCKERFILE) or reading(snapshot, PREFLIGHT)
     source = str(values.get("file", "command line"))
     return tuple(

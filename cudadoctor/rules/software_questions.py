@@ -14,14 +14,13 @@ from cudadoctor.model.snapshot import Package, Snapshot, Torch
 from cudadoctor.model.versions import CudaVersion, VersionError
 from cudadoctor.rules.engine import Case
 
-NO_READING: Mapping[str, Any] = {}
 SELF_BUILT_MARKS = ("a0", "git", ".nv", "+nv", "+jetson", "+l4t")
 """Parts of torch versions that no wheel of the index has (release notes of the NGC containers; JetPack wheels)."""
 
 
 def reading(snapshot: Snapshot, kind: str) -> Mapping[str, Any]:
     """What a reader of pasted texts understood; empty where it read nothing."""
-    return next((each.values for each in snapshot.readings if each.kind == kind), NO_READING)
+    return snapshot.values_read(kind)
 
 
 def packages(snapshot: Snapshot) -> tuple[Package, ...]:

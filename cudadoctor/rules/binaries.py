@@ -301,7 +301,7 @@ def shadowed_beyond_use(case: Case) -> Iterable[Problem]:
                 Evidence(fact=f"binaries.{package.name}.shadowing", value=uses[0].name, source=uses[0].path or ""),
                 *variable_evidence(case.snapshot, "LD_LIBRARY_PATH"),
             ),
-            remedies=library_fixes.clear_library_path(case, culprits),
+            remedies=tuple(Remedy(remedy.fix) for remedy in library_fixes.clear_library_path(case, culprits)),
             severity=None if needs_its_code(package) or package.name == "torch" else Severity.WARNING,
             confidence=Confidence.LIKELY,
         )

@@ -63,7 +63,10 @@ def ptx_newer_than_driver(case: Case) -> Iterable[Problem]:
             remedies=(*toolkit_fixes.compile_machine_code(case), *update_driver(case, None)),
         )
         return
-    yield from binaries.ptx_too_new(case)
+    installed = tuple(binaries.ptx_too_new(case))
+    if installed:
+        yield from installed
+        return
     kit, version = chosen(case)
     supports = known(driver_cuda_version)
     if version > supports:

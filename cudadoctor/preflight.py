@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from cudadoctor.model.binaries import BinaryPackage
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, maybe
 from cudadoctor.model.snapshot import Container, Driver, Gpu, Platform, Snapshot, TextReading, Torch, Wsl
 from cudadoctor.model.versions import ComputeCapability, DriverRelease
 from cudadoctor.named import capability_of, release_of
 from cudadoctor.probes import PROBES, Collection, ProbeOptions, start_collection
 from cudadoctor.probes.all_missing import all_missing
+from cudadoctor.probes.binaries import SOURCE as BINARIES_SOURCE
+from cudadoctor.probes.binaries import packages_of
 from cudadoctor.probes.environment import read_environment
 from cudadoctor.probes.runner import Probe
 from cudadoctor.rooted_system import DEFAULT_PATH, RootedSystem
@@ -140,11 +143,24 @@ def _collected(system: System, matrices: Matrices, python: str | None, timeout: 
     options = ProbeOptions(
         python or "", timeout_s=min(10.0, timeout), torch_child_options=("--no-proofs",), variable_names=_variable_names(matrices)
     )
-    collection: Collection = start_collection(system, options, tuple(_quiet(probe) for probe in PROBES))
+    deadline = time.monotonic() + timeout
+    collection = start_collection(system, options, tuple(_quiet(probe) for probe in PROBES))
     try:
-        return collection.complete(time.monotonic() + timeout)
+        snapshot = collection.complete(deadline)
+        return structs.replace(snapshot, binaries=_binaries(system, collection, matrices, deadline))
     finally:
         collection.stop()
+
+
+def _binaries(system: System, collection: Collection, matrices: Matrices, deadline: float) -> Fact[tuple[BinaryPackage, ...]]:
+    """What the files of installed packages hold; nothing is imported for it."""
+
+    def is_over() -> bool:
+        return time.monotonic() > deadline
+
+    executable = collection.torch.chosen.executable
+    found = packages_of(system, collection.package_folders(), lambda: matrices.sonames, executable, is_over)
+    return Known(tuple(found), BINARIES_SOURCE)
 
 
 def _quiet(probe: Probe) -> Probe:
@@ -176,9 +192,7 @@ def installed_below(system: RootedSystem, matrices: Matrices, python: str | None
         snapshot.host, platform=Known(Platform.LINUX, "--root"), architecture=_architecture(system), secure_boot=elsewhere
     )
     container = structs.replace(all_missing(Container)(elsewhere), kind=Known("other", "--root"))
-    return structs.replace(
-        snapshot, host=host, container=container, python=structs.replace(snapshot.python, torch=_with_code(system, snapshot))
-    )
+    return structs.replace(snapshot, host=host, container=container)
 
 
 def _architecture(system: RootedSystem) -> Fact[str]:
@@ -188,61 +202,3 @@ def _architecture(system: RootedSystem) -> Fact[str]:
         if found
         else Missing(MissingReason.NOT_FOUND, "no known dynamic loader", "--root")
     )
-
-
-def _with_code(system: RootedSystem, snapshot: Snapshot) -> Fact[Torch]:
-    """torch with the architectures that its binaries hold."""
-    torch = snapshot.python.torch
-    if isinstance(torch, Missing) or isinstance(torch.value.arch_list, Known):
-        return torch
-    location = maybe(torch.value.location)
-    targets = _targets(system, f"{location}/lib") if location else None
-    return structs.replace(torch, value=structs.replace(torch.value, arch_list=targets)) if targets is not None else torch
-
-
-def _targets(system: RootedSystem, folder: str) -> Fact[Any] | None:
-    from cudadoctor.binary.source import BinaryError
-    from cudadoctor.binary.torch_code import TORCH_LIBRARIES, torch_code
-
-    for name in TORCH_LIBRARIES:
-        if not system.exists(f"{folder}/{name}"):
-            continue
-        try:
-            real = Path(system.host_path(f"{folder}/{name}"))
-            found = torch_code(str(real.parent)) if real.name == name else None
-        except (BinaryError, OSError) as error:
-            return Missing(MissingReason.PARSE_ERROR, f"{folder}/{name}: {error}", name)
-        if found:
-            return Known(found.targets, name)
-    return None
-
-
-# Extensions
-
-
-def with_scan(snapshot: Snapshot, target: Target, matrices: Matrices, root: RootedSystem | None = None) -> Snapshot:
-    """The snapshot with what the binaries of the installed packages, torch's own and NVIDIA's apart, hold for the GPUs."""
-    from cudadoctor.extension_scan import scanned_packages
-
-    if not target.gpus:
-        return snapshot
-    driver_cuda = maybe(snapshot.driver.driver_cuda_version)
-    found = list(
-        scanned_packages(_package_folders(snapshot), [capability for _, capability in target.gpus], driver_cuda, matrices, root)
-    )
-    return structs.replace(snapshot, readings=(*snapshot.readings, TextReading(kind="scan", values={"packages": found})))
-
-
-def _package_folders(snapshot: Snapshot) -> tuple[str, ...]:
-    """site-packages, as the packages found say where they lie."""
-    return tuple(dict.fromkeys(_folders(snapshot)))
-
-
-def _folders(snapshot: Snapshot) -> Iterator[str]:
-    torch = maybe(snapshot.python.torch)
-    location = maybe(torch.location) if torch is not None else None
-    if location and "/" in location:
-        yield location.rpartition("/")[0]
-    for package in maybe(snapshot.python.packages) or ():
-        if package.location.startswith("/"):
-            yield package.location

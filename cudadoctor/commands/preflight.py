@@ -1,4 +1,4 @@
-"""`preflight`: judge what is installed here, in an unpacked image or by a Dockerfile, for GPUs and a driver that are elsewhere."""
+"""`preflight`: judge what is installed here, in an unpacked image or by a Dockerfile, for GPUs and a driver elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from cudadoctor.assumptions import AssumptionError, assume
-from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code, judged_file
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError
 from cudadoctor.dockerfile.parser import DockerfileError
 from cudadoctor.dockerfile.reading import read_dockerfile
@@ -24,10 +24,9 @@ from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError
 from cudadoctor.policy import Policy, PolicyError, find_policy, with_policy_shown
-from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of, with_scan
+from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of
 from cudadoctor.preflight_judgement import judge, target_sentence
 from cudadoctor.requirements import RequirementError, parse_requirements
-from cudadoctor.rooted_system import RootedSystem
 
 PLANNED_HERE: Mapping[str, Any] = {
     "package": "an extension of torch",
@@ -78,7 +77,8 @@ def run(options: PreflightOptions) -> ExitCode:
     try:
         policy = find_policy(Path.cwd(), options.policy, matrices)
         diagnosis = _diagnosis(options, policy, matrices, started)
-        output = replace(options.output, fail_on=options.fail_on or policy.fail_on or "error")
+        file = judged_file(options.dockerfile, options.dockerfile.name) if options.dockerfile is not None else None
+        output = replace(options.output, fail_on=options.fail_on or policy.fail_on or "error", judged=file)
         emit(redact(diagnosis.report, _identity(options)), output)
     except DockerfileError as error:
         return _refused(f"{options.dockerfile}: {error}")
@@ -146,9 +146,9 @@ def _snapshots(options: PreflightOptions, target: Target, matrices: Matrices) ->
         return assumed(read.image, target, matrices), tuple(assumed(stage, target, matrices) for stage in read.builders)
     if options.build_arguments or options.stage is not None:
         raise UsageError("--build-arg and --stage belong to --dockerfile")
-    snapshot, system = _installed(options, matrices)
+    snapshot = _installed(options, matrices)
     builds = [_planned(snapshot)] if options.builds else []
-    return with_scan(assumed(snapshot, target, matrices, builds), target, matrices, system), ()
+    return assumed(snapshot, target, matrices, builds), ()
 
 
 def _planned(snapshot: Snapshot) -> Mapping[str, Any]:
@@ -157,16 +157,16 @@ def _planned(snapshot: Snapshot) -> Mapping[str, Any]:
     return {**PLANNED_HERE, "arch_list": environment(snapshot).get("TORCH_CUDA_ARCH_LIST")}
 
 
-def _installed(options: PreflightOptions, matrices: Matrices) -> tuple[Snapshot, RootedSystem | None]:
+def _installed(options: PreflightOptions, matrices: Matrices) -> Snapshot:
     variables = _pairs(options.variables, "--env")
     if options.root is None:
         if variables:
             raise UsageError("--env belongs to --root; this machine's variables are those of the shell")
-        return installed_here(matrices, options.python, options.timeout), None
+        return installed_here(matrices, options.python, options.timeout)
     if not options.root.is_dir():
         raise UsageError(f"{options.root} is no folder")
     system = image_system(options.root, variables)
-    return installed_below(system, matrices, options.python, options.timeout), system
+    return installed_below(system, matrices, options.python, options.timeout)
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:

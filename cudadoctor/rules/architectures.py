@@ -17,7 +17,6 @@ from cudadoctor.rules.binary_questions import known_to_be_read
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.planned_questions import scanned_without_code
 from cudadoctor.rules.questions import (
     GpuWithCapability,
     Presence,
@@ -425,7 +424,6 @@ def extension_arch_missing(case: Case) -> Iterable[Problem]:
     Sources: CUDA C++ Programming Guide, Binary Compatibility; flash_api.cpp of flash-attention (the check of the major); scans
     of wheels in matrices/ecosystem.toml.
     """
-    yield from scanned_without_code(case)
     yield from _extension_failures(case)
     yield from binaries.packages_without_code(case)
     yield from _packages_without_code(case)

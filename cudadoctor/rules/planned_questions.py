@@ -12,11 +12,10 @@ from cudadoctor.matrices.gpu_names import Segment, segment_of
 from cudadoctor.model.fact import Missing, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import Gpu
-from cudadoctor.model.versions import CudaVersion, SmTarget, VersionError
+from cudadoctor.model.versions import CudaVersion, VersionError
 from cudadoctor.rules import fixes, toolkit_fixes
 from cudadoctor.rules.engine import Case, Problem, Remedy, evidence
 from cudadoctor.rules.preflight_questions import (
-    SCAN,
     PlannedBuild,
     is_preflight,
     planned_builds,
@@ -24,7 +23,7 @@ from cudadoctor.rules.preflight_questions import (
     search_folders,
     variable_evidence,
 )
-from cudadoctor.rules.questions import GpuWithCapability, gpus, gpus_with_capability, subject, torch, torch_cuda_version
+from cudadoctor.rules.questions import gpus, gpus_with_capability, torch, torch_cuda_version
 from cudadoctor.rules.toolkit_questions import build_toolkit, nvcc_version, toolkits_with_nvcc, version_evidence
 
 REFUSING_VARIABLES = ("TORCH_CUDA_ARCH_LIST", "TCNN_CUDA_ARCHITECTURES")
@@ -234,41 +233,3 @@ def _cuda_of(case: Case, folder: str) -> CudaVersion | None:
         if found is not None:
             return CudaVersion.of(found.major, found.minor)
     return None
-
-
-def scanned_without_code(case: Case) -> Iterable[Problem]:
-    """extension-arch-missing: installed packages in whose binaries no file has code for a GPU."""
-    scanned = reading(case.snapshot, SCAN).get("packages", ())
-    by_capability = {str(gpu.compute_capability): gpu for gpu in gpus_with_capability(case)} if scanned else {}
-    for package in scanned:
-        for capability in package["cannot_run"]:
-            gpu = by_capability.get(capability)
-            if gpu is not None:
-                yield _scanned(case, gpu, package)
-
-
-def _scanned(case: Case, gpu: GpuWithCapability, package: dict[str, object]) -> Problem:
-    from cudadoctor.rules.architectures import span
-
-    code = package["code"]
-    names = list(code) if isinstance(code, dict) else []
-    targets = [SmTarget.parse(name) for name in names if name.startswith(("sm_", "compute_"))]
-    return Problem(
-        subject=f"{subject(gpu.gpu)}, {package['package']}",
-        what=f"The binaries of {package['package']} have no code for {gpu.title}: they hold {span(targets)}.",
-        why='Calls into it fail with error 209, "no kernel image is available for execution on the device"; torch itself is not at fault.',
-        evidence=(Evidence(fact="scan.packages", value=" ".join(names), source=str(package["path"])), *gpu.evidence),
-        remedies=_build_for(case, gpu, str(package["package"])),
-    )
-
-
-def _build_for(case: Case, gpu: GpuWithCapability, package: str) -> tuple[Remedy, ...]:
-    python = fixes.interpreter(case.snapshot)
-    command = (
-        f"TORCH_CUDA_ARCH_LIST={gpu.compute_capability} {python} -m pip install --force-reinstall --no-deps --no-build-isolation "
-        f"--no-binary {package} {package}"
-    )
-    fix = Fix(
-        title="Install a release of it with code for this GPU, or build it for the GPU", commands=(command,), where=Where.VENV
-    )
-    return (Remedy(fix),)

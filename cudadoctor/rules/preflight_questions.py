@@ -12,7 +12,6 @@ from cudadoctor.model.snapshot import Snapshot
 
 PREFLIGHT = "preflight"
 DOCKERFILE = "dockerfile"
-SCAN = "scan"
 
 
 def reading(snapshot: Snapshot, kind: str) -> Mapping[str, Any]:

@@ -23,6 +23,10 @@ class ReportFormat(str, Enum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    GITHUB = "github"
+    PROMETHEUS = "prometheus"
 
 
 class ListFormat(str, Enum):

@@ -12,10 +12,15 @@ from typing import TextIO
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import Report, Verdict
-from cudadoctor.report import RENDERERS, Charset, Detail, RenderOptions
+from cudadoctor.report import RENDERERS, Charset, Detail, JudgedFile, RenderOptions
 
 FILE_WIDTH = 100
 """Columns of a text report that goes to a file or a pipe."""
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+"""GitHub refuses a step's summary that is larger."""
+CHECKOUT_VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR", "WORKSPACE")
+"""Where GitHub Actions, GitLab and Jenkins say that the checkout is: what paths in annotations are relative to."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class OutputOptions:
     fail_on: str = "error"
     quiet: bool = False
     verbosity: int = 0
+    judged: JudgedFile | None = None
+    """The file whose text is judged, for formats that point at its lines."""
 
     @property
     def detail(self) -> Detail:
@@ -68,12 +75,41 @@ def write(text: str, path: Path | None) -> None:
 def emit(report: Report, options: OutputOptions) -> None:
     """Render and write a report that is already redacted; raises OutputError."""
     write(RENDERERS[options.format](report, render_options(options)), options.path)
+    summary = os.environ.get(SUMMARY_VARIABLE)
+    if options.format == "github" and summary:
+        _append_step_summary(report, Path(summary))
+
+
+def _append_step_summary(report: Report, path: Path) -> None:
+    """Add the report as Markdown to what the step shows; where that fails, say so and go on: the annotations are out."""
+    data = RENDERERS["markdown"](report, RenderOptions()).encode()
+    try:
+        room = SUMMARY_LIMIT_BYTES - (path.stat().st_size if path.exists() else 0)
+        if len(data) + 1 > room:
+            print(f"cudadoctor: the report ({len(data):,} bytes) does not fit into the step summary", file=sys.stderr)
+            return
+        with path.open("ab") as file:
+            file.write(data + b"\n")
+    except OSError as error:
+        print(f"cudadoctor: cannot write the step summary {path}: {error.strerror or error}", file=sys.stderr)
+
+
+def judged_file(path: Path, source: str = "") -> JudgedFile:
+    """The file as annotations name it: relative to the checkout or the working folder; of one outside of both, its name."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  # a link in the checkout is shown as the link, so nothing is resolved
+    folders = [os.environ[name] for name in CHECKOUT_VARIABLES if os.environ.get(name)]
+    for folder in (*map(Path, folders), Path.cwd()):
+        if absolute.is_relative_to(folder):
+            return JudgedFile(absolute.relative_to(folder).as_posix(), source)
+    return JudgedFile(path.name, source)
 
 
 def render_options(options: OutputOptions) -> RenderOptions:
     """Width, colour and charset of the destination (NO_COLOR, FORCE_COLOR and a pipe are respected)."""
     if options.path is not None:
-        return RenderOptions(width=FILE_WIDTH, colour=False, charset=Charset.UNICODE, detail=options.detail)
+        return RenderOptions(
+            width=FILE_WIDTH, colour=False, charset=Charset.UNICODE, detail=options.detail, judged=options.judged
+        )
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size((FILE_WIDTH, 24)).columns if terminal else int_or(os.environ.get("COLUMNS"), FILE_WIDTH)
     return RenderOptions(
@@ -81,6 +117,7 @@ def render_options(options: OutputOptions) -> RenderOptions:
         colour=_colour(sys.stdout),
         charset=Charset.of_encoding(sys.stdout.encoding),
         detail=options.detail,
+        judged=options.judged,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import structs
 
-from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code, judged_file
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
@@ -50,7 +50,8 @@ def run(options: TriageOptions) -> ExitCode:
     try:
         options.selection.rules()
         diagnosis = diagnose_text(_read(options.path), Matrices.load(), options.selection)
-        emit(redact(diagnosis.report), options.output)
+        file = judged_file(options.path) if str(options.path) != "-" else None
+        emit(redact(diagnosis.report), replace(options.output, judged=file))
     except OSError as error:
         return _refused(f"cannot read {options.path}: {error.strerror or error}")
     except (PasteError, SelectionError, OutputError) as error:

@@ -7,12 +7,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cudadoctor.report.options import Charset, Detail, RenderOptions
+from cudadoctor.report.options import Charset, Detail, JudgedFile, RenderOptions
 
 if TYPE_CHECKING:
     from cudadoctor.model.report import Report
 
-__all__ = ["RENDERERS", "Charset", "Detail", "RenderOptions", "Renderer"]
+__all__ = ["RENDERERS", "Charset", "Detail", "JudgedFile", "RenderOptions", "Renderer"]
 
 Renderer = Callable[["Report", RenderOptions], str]
 
@@ -32,6 +32,10 @@ RENDERERS: Mapping[str, Renderer] = MappingProxyType(
         "text": _on_use("cudadoctor.report.text"),
         "json": _on_use("cudadoctor.report.json"),
         "markdown": _on_use("cudadoctor.report.markdown"),
+        "junit": _on_use("cudadoctor.report.junit"),
+        "sarif": _on_use("cudadoctor.report.sarif"),
+        "github": _on_use("cudadoctor.report.github"),
+        "prometheus": _on_use("cudadoctor.report.prometheus"),
     }
 )
 """Format name to the function that renders it."""

@@ -30,6 +30,16 @@ class Charset(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedFile:
+    """The file whose text was judged (a Dockerfile, a pasted log), for formats that point at lines."""
+
+    path: str
+    """Relative to the checkout, `/` between folders."""
+    source: str = ""
+    """The evidence's name for it; empty where every line number in the evidence is one of this file."""
+
+
+@dataclass(frozen=True, slots=True)
 class RenderOptions:
     """Width in columns, colour, charset and amount; each renderer uses what applies to it."""
 
@@ -37,3 +47,4 @@ class RenderOptions:
     colour: bool = False
     charset: Charset = Charset.UNICODE
     detail: Detail = Detail.NORMAL
+    judged: JudgedFile | None = None

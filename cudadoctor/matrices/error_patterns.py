@@ -38,6 +38,7 @@ _SHAPES: dict[str, tuple[str, int]] = {
     "archs": (r"(?:(?:sm|compute)_\d{1,3}[af]?[ \n]?){1,40}", 520),
     "cc": (r"\d{1,2}\.\d", 4),
     "list": (r"[0-9a-z.,_ \-]{1,80}", 80),
+    "container_id": (r"[0-9a-f]{12}", 12),
     "size": (r"\d{1,9}(?:\.\d{1,4})? ?[kmgt]?i?b(?:ytes)?", 24),
     "requirement": (r"[a-z0-9][^\s()`]{0,120}", 121),
     "versions": (r"[^()]{0,4000}", 4000),

@@ -30,6 +30,10 @@ class ToolkitSeen:
     line: int | None = None
 
 
+RANK_OF_FOLDERS = 9
+"""The rank of a folder of which only the name was listed: builds take it last."""
+
+
 @dataclass
 class FactBook:
     """What the readings of one text say, before it becomes a snapshot."""

@@ -215,8 +215,10 @@ def from_kernel_state(values: Values, book: FactBook) -> None:
         )
         for found in values["controllers"]
     )
-    if devices:
-        book.say("pci_devices", devices, "controller")
+    # A GPU without a display output is a "3D controller": a listing of VGA controllers alone does not show that there is none.
+    shows_all = not values["hides_3d_controllers"] or any(device.vendor_id == "10de" for device in devices)
+    if (devices and shows_all) or values["without_nvidia"]:
+        book.say("pci_devices", devices, "controller" if devices else "lspci")
 
 
 def from_system_packages(values: Values, book: FactBook) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cudadoctor.model.snapshot import ErrorSeen, Platform, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, DriverRelease, SmTarget
-from cudadoctor.readers.book import FactBook, ToolkitSeen, parsed_or_none
+from cudadoctor.readers.book import RANK_OF_FOLDERS, FactBook, ToolkitSeen, parsed_or_none
 from cudadoctor.readers.prompts import answer, commands
 from cudadoctor.readers.reader import Values
 
@@ -110,7 +110,8 @@ def _stated_toolkits(values: Values, book: FactBook, missing_paths: frozenset[st
     if compiler := values.get("nvcc_by_cmake"):
         book.toolkits.append(ToolkitSeen("", 2, book.source, compiler, line=book.line(compiler)))
     if not any(seen.version for seen in book.toolkits):
-        for version in values.get("cuda", ())[:1]:
+        listed = {version_in_path(seen.root) for seen in book.toolkits if seen.rank == RANK_OF_FOLDERS}
+        for version in [stated for stated in values.get("cuda", ()) if stated not in listed][:1]:
             book.toolkits.append(ToolkitSeen("", 5, book.source, version, line=book.line(version)))
 
 

@@ -178,6 +178,13 @@ _LSPCI = re.compile(
     r"(?P<bus>[0-9a-f]{2,4}(?::[0-9a-f]{2}){1,2}\.\d) (?:VGA compatible controller|3D controller"
     r"|Display controller)[^:\n]{0,20}: (?P<device>[^\n]{3,160})"
 )
+_ONLY_VGA = re.compile(r"lspci[^\n|]{0,40}\|[^\n|]{0,40}grep[^\n|]{0,40}vga[^\n]{0,60}", re.IGNORECASE)
+_NO_NVIDIA = re.compile(
+    r"lspci[^\n|]{0,40}\|[^\n|]{0,24}grep (?:-\w{1,4} )?['\"]?nvidia['\"]?[^\S\n]{0,8}\n"
+    r"\s{0,8}(?:0\s{0,8}(?:\n|$)|[^\n]{0,60}[$#>] )",
+    re.IGNORECASE,
+)
+"""A search for NVIDIA on the bus with nothing, or a count of 0, below it."""
 _IN_USE = re.compile(r"Kernel driver in use: (\w[\w-]{1,30})")
 
 
@@ -187,9 +194,14 @@ def read_kernel_state(text: PlainText) -> Values | None:
     builds = [match.groupdict() for match in (*_DKMS.finditer(body), *_DKMS_ADDED.finditer(body))]
     secure = _SECURE_BOOT.search(body)
     controllers = list(_LSPCI.finditer(body))
-    if not builds and not secure and not controllers:
+    without_nvidia = _NO_NVIDIA.search(body) is not None
+    if not builds and not secure and not controllers and not without_nvidia:
         return None
-    values: Values = {"dkms": builds}
+    values: Values = {
+        "dkms": builds,
+        "without_nvidia": without_nvidia,
+        "hides_3d_controllers": _hides_3d_controllers(body),
+    }
     if secure:
         values["secure_boot"] = secure[1].lower() == "enabled"
     values["controllers"] = [
@@ -197,6 +209,12 @@ def read_kernel_state(text: PlainText) -> Values | None:
         for found, rest in blocks(controllers, body)
     ]
     return values
+
+
+def _hides_3d_controllers(body: str) -> bool:
+    """Was the listing cut to VGA controllers? GPUs without a display output are missing in it then."""
+    filtered = _ONLY_VGA.search(body)
+    return filtered is not None and not any(word in filtered[0].lower() for word in ("3d", "nvidia", "display"))
 
 
 PROC_DRIVER_VERSION = Reader("proc_driver_version", ("NVIDIA UNIX",), read_proc_version)

@@ -53,6 +53,7 @@ _DEVICE = re.compile(
 )
 _LS = re.compile(r"(?:^|[$#>] )(?:sudo )?ls(?: -[\w]{1,10}){0,4} (?P<what>[^\n|]{1,300})")
 _NAME = re.compile(r"[\w.+-]{2,100}")
+_TOOLKIT = re.compile(r"/usr/local/cuda-\d{1,2}\.\d{1,2}/?")
 MAX_WORDS = 40
 """Names on one line of a listing."""
 _ABSENT = re.compile(r"ls: cannot access '?(?P<path>/[^\s':]{1,300})'?: (?P<reason>No such file or directory|Permission denied)")
@@ -71,9 +72,11 @@ def read_listing(text: PlainText) -> Values | None:
     absent = [{"path": m["path"], "reason": m["reason"]} for line in lines if (m := _ABSENT.search(line))]
     shown = _shown_names(lines)
     libraries = [path for path in dict.fromkeys(files) if ".so" in path or path.startswith("/dev/")]
-    if not (nodes or libraries or absent or shown):
+    named = [*files, *(f"/usr/local/{name}" for name in shown.get("/usr/local", ()))]
+    toolkits = [path.rstrip("/") for path in dict.fromkeys(named) if _TOOLKIT.fullmatch(path)]
+    if not (nodes or libraries or absent or shown or toolkits):
         return None
-    return {"files": libraries, "device_nodes": nodes, "absent": absent, "folders": shown}
+    return {"files": libraries, "device_nodes": nodes, "absent": absent, "folders": shown, "toolkits": toolkits}
 
 
 def _all_match(pattern: re.Pattern[str], line: str) -> bool:
@@ -101,4 +104,4 @@ def _shown_names(lines: tuple[str, ...]) -> dict[str, list[str]]:
 
 LDCONFIG = Reader("ldconfig", (") => /",), read_ldconfig)
 LDD = Reader("ldd", ("=> ", "=>\t"), read_ldd)
-LISTING = Reader("file_listing", (".so", "/dev/nvidia", "ls /"), read_listing)
+LISTING = Reader("file_listing", (".so", "/dev/nvidia", "ls /", "/usr/local/cuda-"), read_listing)

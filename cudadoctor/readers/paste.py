@@ -28,7 +28,7 @@ from cudadoctor.model.snapshot import (
 )
 from cudadoctor.model.versions import CudaVersion, DottedVersion
 from cudadoctor.readers import READERS
-from cudadoctor.readers.book import FactBook, ToolkitSeen, parsed_or_none
+from cudadoctor.readers.book import RANK_OF_FOLDERS, FactBook, ToolkitSeen, parsed_or_none
 from cudadoctor.readers.contributions import CONTRIBUTIONS
 from cudadoctor.readers.errors import recognise_plain
 from cudadoctor.readers.hints import from_commands, from_errors, from_statements, version_in_path
@@ -191,7 +191,9 @@ def _gpu(book: FactBook, index: int) -> Gpu:
 def _toolkits(book: FactBook) -> tuple[Toolkit, ...]:
     """The toolkits with the one that builds would take marked: the surest source that gives a version."""
     seen = sorted(_merged(book.toolkits), key=lambda kit: kit.rank)
-    chosen = next((kit for kit in seen if kit.version), seen[0] if seen else None)
+    if all(kit.rank >= RANK_OF_FOLDERS for kit in seen):
+        return ()
+    chosen = next((kit for kit in seen if kit.version and kit.rank < RANK_OF_FOLDERS), seen[0] if seen else None)
     return tuple(_toolkit(kit, kit is chosen) for kit in seen)
 
 

@@ -9,7 +9,7 @@ from cudadoctor.model.snapshot import (
     TorchBuild,
 )
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget
-from cudadoctor.readers.book import FactBook, ToolkitSeen, origin_of, parsed_or_none
+from cudadoctor.readers.book import RANK_OF_FOLDERS, FactBook, ToolkitSeen, origin_of, parsed_or_none
 from cudadoctor.readers.driver_facts import in_bytes, say_driver, say_platform
 from cudadoctor.readers.reader import Values
 
@@ -143,6 +143,11 @@ def from_loader(values: Values, book: FactBook) -> None:
 def from_listing(values: Values, book: FactBook) -> None:
     for node in values["device_nodes"]:
         book.device_nodes[node["path"]] = DeviceNode(path=node["path"], accessible=node["mode"][-3:-1] == "rw", mode=node["mode"])
+    for path in values["files"]:
+        if path.startswith("/dev/nvidia"):
+            book.device_nodes.setdefault(path, DeviceNode(path=path, accessible=True))
+    for root in values["toolkits"]:
+        book.toolkits.append(ToolkitSeen(root, RANK_OF_FOLDERS, book.source, line=book.line(root)))
     files = [
         *values["files"],
         *(f"{folder}/{name}" for folder, names in values["folders"].items() for name in names if ".so" in name),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Evidence
-from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform
+from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform, TorchBuild
 from cudadoctor.rules.engine import Case
-from cudadoctor.rules.questions import Presence, driver_works, in_container, nvidia_gpu_present, platform
+from cudadoctor.rules.questions import Presence, driver_works, in_container, nvidia_gpu_present, platform, torch, torch_build
+from cudadoctor.rules.software_questions import is_partial
 
 CONTAINER_SIGNS = (
     "shown-docker-run",
@@ -22,6 +23,7 @@ CONTAINER_SIGNS = (
     "cdi-spec-missing",
     "kubernetes-no-gpu-resource",
     "shown-no-cgroups",
+    "shown-driver-capabilities",
 )
 ASKS_FOR_GPU = (
     "--gpus",
@@ -66,6 +68,10 @@ CUDA_FAILURES = (
 """Errors with which CUDA or the driver's tools do not start at all."""
 TENSORFLOW_REMARK = "gpu will not be used"
 """What TensorFlow prints on every import where it finds no driver."""
+SERVER_CONSOLES = ("aspeed", "matrox")
+"""Makers of the console chips that servers have beside their GPUs; one of them shows nothing about those."""
+ASKS_FOR_CUDA = ("torch-not-compiled-with-cuda", "cpu-only-tensorflow", "cpu-only-jax", "shown-amd-gpu")
+"""Texts of programs that were to use a GPU, or show another that they could use."""
 SHOWS_DRIVER = ("smi-cannot-communicate", "cuda-error-999", "nvml-version-mismatch", "nvml-unknown-error", "smi-no-devices")
 """Errors that only a machine with an NVIDIA driver gives."""
 NO_LIBCUDA = ("libcuda-load-failed", "torch-no-nvidia-driver")
@@ -129,7 +135,21 @@ def other_gpu_only(case: Case) -> tuple[ErrorSeen, ...]:
     driver_shown = maybe(case.snapshot.driver.driver_release) is not None or case.saw("nvml-version-mismatch", "cuda-error-999")
     if driver_shown or nvidia_gpu_present(case.snapshot) is Presence.YES or container_shown(case):
         return ()
-    return (*case.errors("no-nvidia-gpu"), *case.errors("shown-other-gpu")[:1])
+    others = case.errors("shown-other-gpu")
+    if nvidia_gpu_present(case.snapshot) is not Presence.NO:
+        others = tuple(error for error in others if error.values.get("gpu", "").lower().split(" ")[0] not in SERVER_CONSOLES)
+    return (*case.errors("no-nvidia-gpu"), *others[:1])
+
+
+def cpu_is_meant(case: Case) -> tuple[ErrorSeen, ...]:
+    """Remarks of a framework that works on the CPU, or the other vendor's GPU beside a CPU build, where nothing asks for CUDA."""
+    if not is_partial(case.snapshot) or nvidia_gpu_present(case.snapshot) is Presence.YES:
+        return ()
+    if container_shown(case) or in_wsl(case) or case.saw(*CUDA_FAILURES, *NO_DRIVER_IN_REACH, *ASKS_FOR_CUDA):
+        return ()
+    build = torch(case.snapshot)
+    cpu = build is not None and torch_build(build) is TorchBuild.CPU
+    return (*case.errors("no-gpu-remark"), *(other_gpu_only(case) if cpu else ()))
 
 
 def remarks_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:

@@ -12,6 +12,7 @@ from cudadoctor.rules import fixes
 from cudadoctor.rules.circumstances import (
     CUDA_FAILURES,
     as_evidence,
+    cpu_is_meant,
     cuda_fails,
     in_wsl,
     other_gpu_only,
@@ -89,6 +90,8 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
     if presence is Presence.YES:
         return
     shown = other_gpu_only(case)
+    if cpu_is_meant(case) or (remarks_without_gpu(case) and not case.saw(*(set(CUDA_FAILURES) - {"libcuda-load-failed"}))):
+        raise NotApplicableError("the program is meant for the CPU")
     if shown and cuda_fails(case):
         yield _told_of_no_gpu(case, shown)
         return

@@ -10,7 +10,7 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import Package, Platform, Torch, TorchBuild
 from cudadoctor.rules import fixes
-from cudadoctor.rules.circumstances import on_windows
+from cudadoctor.rules.circumstances import as_evidence, cpu_is_meant, on_windows
 from cudadoctor.rules.driver import BREAKS_CUINIT, seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import (
@@ -105,6 +105,8 @@ def _no_nvidia_meant(case: Case) -> str | None:
         return "no NVIDIA GPU, for which a CPU build is right"
     if presence is not Presence.YES and case.saw("shown-amd-gpu"):
         return "an AMD GPU and no NVIDIA one"
+    if cpu_is_meant(case):
+        return "nothing shows an NVIDIA GPU or asks for one"
     return None
 
 
@@ -584,6 +586,8 @@ def cpu_only_jax(case: Case) -> Iterable[Problem]:
     Sources: JAX documentation, Installation.
     """
     texts = seen(case, "cpu-only-jax")
+    if nvidia_gpu_present(case.snapshot) is Presence.YES:
+        texts += as_evidence(tuple(error for error in case.errors("no-gpu-remark") if "TPU" in error.text))
     jaxlib = package(case.snapshot, "jaxlib")
     names = {each.name for each in packages(case.snapshot)}
     bare = jaxlib is not None and "cuda" not in f"{jaxlib.package_version} {jaxlib.build}"

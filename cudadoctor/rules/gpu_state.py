@@ -128,7 +128,8 @@ def compute_mode_prohibited(case: Case) -> Iterable[Problem]:
 
 
 def _mig_is_on(case: Case) -> bool:
-    return case.saw("shown-mig") or any(maybe(gpu.mig_enabled) for gpu in gpus(case.snapshot))
+    named = any("MIG-" in error.values.get("value", "") for error in case.errors("shown-visible-devices"))
+    return named or case.saw("shown-mig") or any(maybe(gpu.mig_enabled) for gpu in gpus(case.snapshot))
 
 
 def _mig_without_instances(case: Case) -> tuple[Gpu, ...]:
@@ -464,8 +465,8 @@ def benign_smi_limits(case: Case) -> Iterable[Problem]:
     blind = tuple(
         gpu
         for gpu in gpus(case.snapshot)
-        if (maybe(gpu.memory_used_bytes) or 0) > CLEARLY_IN_USE_BYTES
-        and (not (maybe(gpu.compute_process_count) or 0) or _processes_without_memory(case, gpu))
+        if _processes_without_memory(case, gpu)
+        or ((maybe(gpu.memory_used_bytes) or 0) > CLEARLY_IN_USE_BYTES and not (maybe(gpu.compute_process_count) or 0))
     )
     for gpu in blind[:1]:
         yield Problem(

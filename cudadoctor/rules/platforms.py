@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import known
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import Platform, TorchBuild
-from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, remarks_without_gpu
+from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, cpu_is_meant, remarks_without_gpu
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import AMD_VENDOR, Presence, nvidia_gpu_present, pci_gpus, platform, torch, torch_build
@@ -100,10 +100,11 @@ def amd_gpu_no_cuda(case: Case) -> Iterable[Problem]:
 
 
 def benign_no_gpu_machine(case: Case) -> Iterable[Problem]:
-    """A framework remarks that it found no NVIDIA driver, on a machine that shows no NVIDIA GPU: harmless.
+    """A framework remarks that it found no GPU or driver, on a machine that shows no NVIDIA GPU: harmless.
 
-    What it checks: TensorFlow's line "Could not find cuda drivers on your machine, GPU will not be used", where nothing in the
-    text speaks of an NVIDIA GPU or driver.
+    What it checks: lines such as TensorFlow's "Could not find cuda drivers on your machine, GPU will not be used" and JAX's "No
+    GPU/TPU found, falling back to CPU", or a CPU build of torch beside another vendor's display controller, where nothing in
+    the text speaks of an NVIDIA GPU or asks for CUDA.
 
     Why it matters: it does not, as long as the CPU is meant to do the work.
 
@@ -113,13 +114,13 @@ def benign_no_gpu_machine(case: Case) -> Iterable[Problem]:
 
     Sources: TensorFlow, cuda_diagnostics.
     """
-    texts = remarks_without_gpu(case)
+    texts = remarks_without_gpu(case) or cpu_is_meant(case)
     if not texts:
         return
     yield Problem(
         subject="machine",
-        what="The framework found no NVIDIA driver and works on the CPU; nothing here shows an NVIDIA GPU.",
-        why="The line is a remark. It matters only on a machine whose GPU is meant to be used.",
+        what="The program works on the CPU; nothing here shows an NVIDIA GPU.",
+        why="That is no fault. It matters only on a machine whose GPU is meant to be used.",
         evidence=as_evidence(texts),
     )
 

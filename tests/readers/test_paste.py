@@ -187,3 +187,37 @@ def test_memory_stays_small_on_a_large_text() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 * 2**20
+
+
+INTEL = "00:02.0 VGA compatible controller: Intel Corporation UHD Graphics 620 (rev 07)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "vendors"),
+    [
+        ('$ lspci | grep -iE "vga|3d"\n' + INTEL, ("8086",)),
+        ("$ lspci | grep -i vga\n" + INTEL, None),
+        ("$ lspci | grep -i vga\n" + INTEL + "01:00.0 VGA compatible controller: NVIDIA Corporation GA104\n", ("8086", "10de")),
+        ("$ lspci | grep -i nvidia\n$ uname -r\n", ()),
+        ("$ lspci | grep -ci nvidia\n0\n", ()),
+        ("$ lspci | grep -i nvidia\n", None),
+    ],
+)
+def test_only_a_full_listing_tells_which_gpus_are_there(text: str, vendors: tuple[str, ...] | None) -> None:
+    devices = maybe(snapshot(text).driver.pci_devices)
+    assert (None if devices is None else tuple(device.vendor_id for device in devices)) == vendors
+
+
+def test_device_nodes_of_a_short_listing() -> None:
+    nodes = maybe(snapshot("$ ls /dev/nvidia*\n/dev/nvidia0  /dev/nvidiactl\n").driver.device_nodes) or ()
+    assert [node.path for node in nodes] == ["/dev/nvidia0", "/dev/nvidiactl"]
+
+
+def test_a_listed_folder_is_a_toolkit_beside_one_that_was_asked() -> None:
+    text = "$ which nvcc\n/usr/bin/nvcc\n$ ls -d /usr/local/cuda*\n/usr/local/cuda  /usr/local/cuda-12.2\n"
+    kits = known(snapshot(text).toolkits)
+    assert [(kit.root, kit.chosen_for_builds) for kit in kits] == [("/usr", True), ("/usr/local/cuda-12.2", False)]
+
+
+def test_a_listed_folder_alone_is_no_toolkit() -> None:
+    assert snapshot("$ ls -d /usr/local/cuda-*\n/usr/local/cuda-11.8  /usr/local/cuda-12.2\n").toolkits == NOT_ASKED

@@ -93,6 +93,11 @@ TABLE: Table = {
         ("assertion alone", text_only(ASSERTED), FAIL),
         ("assertion with CUDA_VISIBLE_DEVICES", text_only(ASSERTED, said("shown-visible-devices")), PASS),
         ("ordinal with MIG", text_only(said("cuda-invalid-device-ordinal"), said("shown-mig")), FAIL),
+        (
+            "ordinal with two instances in CUDA_VISIBLE_DEVICES",
+            text_only(said("cuda-invalid-device-ordinal"), said("shown-visible-devices", value="MIG-0a,MIG-0b")),
+            FAIL,
+        ),
         ("ordinal without MIG", text_only(said("cuda-invalid-device-ordinal")), PASS),
         ("healthy", healthy(), PASS),
     ),

@@ -29,6 +29,7 @@ from tests.rules.builders import (
     with_driver,
     with_host,
 )
+from tests.rules.software import cpu_torch
 
 MAC = text_only(said("torch-not-compiled-with-cuda"), host=Host(platform=known(Platform.MACOS)))
 AMD = PciDevice(bus_id="0000:03:00.0", vendor_id="1002", device_id="744c", kernel_driver="amdgpu")
@@ -37,6 +38,8 @@ NO_TORCH = structs.replace(AMD_MACHINE, python=structs.replace(AMD_MACHINE.pytho
 RADEON = said("shown-amd-gpu", "GPU: Radeon RX 7900 XTX")
 NO_DRIVER = said("torch-no-nvidia-driver", "Found no NVIDIA driver on your system")
 TF_LINE = said("libcuda-load-failed", "Could not find cuda drivers on your machine, GPU will not be used.")
+JAX_LINE = said("no-gpu-remark", "No GPU/TPU found, falling back to CPU.")
+INTEL = said("shown-other-gpu", "VGA compatible controller: Intel Corporation UHD Graphics 620")
 RTX_3060 = known((gpu("NVIDIA GeForce RTX 3060", "8.6"),))
 
 TABLE: Table = {
@@ -61,6 +64,12 @@ TABLE: Table = {
         ("TensorFlow's line in a container", text_only(TF_LINE, said("shown-container")), PASS),
         ("TensorFlow's line under WSL", text_only(TF_LINE, said("shown-wsl")), PASS),
         ("another error", text_only(said("libcuda-load-failed", "libcuda.so.1: cannot open shared object file")), PASS),
+        ("JAX on the CPU", text_only(JAX_LINE), FAIL),
+        ("JAX on the CPU beside a GPU", text_only(JAX_LINE, gpus=RTX_3060), PASS),
+        ("JAX on the CPU and no driver", text_only(JAX_LINE, NO_DRIVER), PASS),
+        ("CPU torch beside Intel graphics", cpu_torch(text_only(INTEL)), FAIL),
+        ("CPU torch beside a server's console", cpu_torch(text_only(said("shown-other-gpu", "ASPEED", gpu="ASPEED"))), PASS),
+        ("CPU torch that was to use CUDA", cpu_torch(text_only(INTEL, said("torch-not-compiled-with-cuda"))), PASS),
     ),
 }  # fmt: skip
 
@@ -82,6 +91,13 @@ def test_amd_explains_that_no_nvidia_gpu_is_there() -> None:
 
 def test_a_remark_of_tensorflow_is_no_error() -> None:
     assert names(judged(text_only(TF_LINE)), Severity.ERROR) == []
+
+
+@pytest.mark.parametrize("snapshot", [text_only(JAX_LINE), cpu_torch(text_only(INTEL))])
+def test_a_machine_that_needs_no_gpu_has_no_error_and_no_warning(snapshot: Snapshot) -> None:
+    results = judged(snapshot)
+    assert names(results, Severity.ERROR) == []
+    assert names(results, Severity.WARNING) == []
 
 
 def test_linux_beside_an_amd_cpu_is_no_amd_gpu() -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 OPEN = Path(__file__).parent / "open.jsonl"
+UNSEEN = Path(__file__).parent / "unseen.jsonl"
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,21 @@ class Verdict:
     false_alarms: tuple[str, ...]
 
 
-@cache
 def cases() -> tuple[Case, ...]:
     """All open tickets."""
-    rows = [json.loads(line) for line in OPEN.read_text(encoding="utf-8").splitlines()]
+    return cases_in(OPEN)
+
+
+@cache
+def cases_in(path: Path) -> tuple[Case, ...]:
+    """The tickets of one file."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return tuple(
         Case(
             id=row["id"],
             kind=row["kind"],
             confidence=row["confidence"],
-            fidelity=row["fidelity"],
+            fidelity=row.get("fidelity", "completed"),
             pasted=row["pasted"],
             must_find=tuple(row["must_find"]),
             must_not_claim=tuple(row["must_not_claim"]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from cudadoctor.matrices.drivers import DriverMatrix, ForwardCompat, OpenModule
 from cudadoctor.matrices.gpu_names import Segment
@@ -162,6 +163,12 @@ def coverage(targets: Iterable[SmTarget], cc: ComputeCapability, ptx: PtxSupport
     `ptx` says whether the driver compiles the build's PTX (`ptx_on_driver`); where that is not known, PTX counts.
     Machine code made for exactly this GPU is preferred, then the nearest below it, as the driver does.
     """
+    return _coverage(tuple(targets), cc, ptx)
+
+
+@lru_cache(maxsize=4096)
+def _coverage(targets: tuple[SmTarget, ...], cc: ComputeCapability, ptx: PtxSupport) -> Coverage:
+    """`coverage`, remembered: rules ask it of the same few builds and GPUs again and again."""
     code = sorted(set(targets))
     sass = [target for target in code if sass_serves(target, cc)]
     jit = [target for target in code if ptx_serves(target, cc)]

@@ -99,8 +99,8 @@ def diagnose(
     results = evaluate(Case(snapshot, matrices, proofs, requirements), rules)
     unknown = tuple(
         UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)
-        for result in results.outcomes
-        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASH) and not result.was_not_asked
+        for result in results.undecided
+        if not result.was_not_asked
     )
     verdict = _verdict(results, proofs, snapshot)
     report = Report(
@@ -122,9 +122,7 @@ def _verdict(results: Results, proofs: Sequence[Proof], snapshot: Snapshot) -> V
     """Problems where there is an error; undetermined where an essential answer is missing, or a text says nothing to judge by."""
     if any(finding.severity is Severity.ERROR for finding in results.findings):
         return Verdict.PROBLEMS
-    undecided = [
-        result for result in results.outcomes if result.rule.essential and result.outcome in (Outcome.UNKNOWN, Outcome.CRASH)
-    ]
+    undecided = [result for result in results.undecided if result.rule.essential]
     if any(not result.was_not_asked for result in undecided) or (undecided and not results.findings):
         return Verdict.UNDETERMINED
     unproven = any(proof.outcome is ProofOutcome.UNKNOWN for proof in proofs)

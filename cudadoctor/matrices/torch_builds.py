@@ -178,8 +178,19 @@ class TorchMatrix(Struct, frozen=True, dict=True):
                 continue
             yield from self.wheels_of(release, platform)
 
-    def wheels_of(self, release: TorchRelease, platform: WheelPlatform) -> Iterator[TorchWheel]:
+    @cached_property
+    def _wheels(self) -> dict[tuple[DottedVersion, WheelPlatform], tuple[TorchWheel, ...]]:
+        """What `wheels_of` was asked for so far."""
+        return {}
+
+    def wheels_of(self, release: TorchRelease, platform: WheelPlatform) -> tuple[TorchWheel, ...]:
         """The CUDA wheels of one release for a platform, newest CUDA first."""
+        asked = release.version, platform
+        if asked not in self._wheels:
+            self._wheels[asked] = tuple(self._wheels_built(release, platform))
+        return self._wheels[asked]
+
+    def _wheels_built(self, release: TorchRelease, platform: WheelPlatform) -> Iterator[TorchWheel]:
         for cuda in reversed(self.variants(release.version, platform)):
             archs = self.arch_list(release.version, cuda, platform)
             if archs is not None:

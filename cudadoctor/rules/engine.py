@@ -9,7 +9,7 @@ from functools import cached_property
 
 from msgspec import Struct, structs
 
-from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, UnknownFactError, describe_missing
+from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, UnknownFactError, describe_missing
 from cudadoctor.model.finding import Confidence, Evidence, Finding, Fix, Severity
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.rules.case import Case
@@ -98,6 +98,9 @@ class Outcome(Enum):
     CRASH = "crash"
 
 
+UNDECIDED = (Outcome.UNKNOWN, Outcome.CRASH)
+
+
 class RuleResult(Struct, frozen=True):
     """One rule's outcome; a missing fact or words say why where it is unknown, not applicable or a crash."""
 
@@ -115,7 +118,7 @@ class RuleResult(Struct, frozen=True):
     @property
     def was_not_asked(self) -> bool:
         """True where nothing looked for the fact: a pasted text that does not mention it."""
-        return self.missing is not None and self.missing.reason is MissingReason.NOT_ASKED
+        return self.missing is NOT_ASKED or (self.missing is not None and self.missing.reason is MissingReason.NOT_ASKED)
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,11 @@ class Results:
 
     outcomes: tuple[RuleResult, ...]
     findings: tuple[Finding, ...] = field(default=())
+
+    @cached_property
+    def undecided(self) -> tuple[RuleResult, ...]:
+        """The outcomes that leave a question open."""
+        return tuple(result for result in self.outcomes if result.outcome in UNDECIDED)
 
     def outcome_of(self, name: str) -> Outcome:
         """The outcome of the rule of that name; raises KeyError."""
@@ -177,17 +185,18 @@ def run_rules(rules: Iterable[Rule], case: Case) -> Iterator[RuleResult]:
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
     """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
     outcomes = tuple(run_rules(rules, case))
+    failed = [result for result in outcomes if result.problems]
     fired = {
-        result.rule.name for result in outcomes if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)
+        result.rule.name for result in failed if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)
     }
-    broken = {result.rule.name for result in outcomes if result.problems}
-    untouched = [rule for rule in rules if rule.name not in broken and rule.severity is Severity.ERROR]
+    broken = {result.rule.name: result.rule for result in failed}
+    untouched = [rule for rule in rules if rule.severity is Severity.ERROR and rule.name not in broken] if failed else []
     findings = [
         _finding(result.rule, problem, fired, tuple(_rechecked(result.rule, problem, case, untouched)))
-        for result in outcomes
+        for result in failed
         for problem in result.problems
     ]
-    return Results(outcomes, _linked(findings, {rule.name: rule for rule in rules}))
+    return Results(outcomes, _linked(findings, broken))
 
 
 def _severity(rule: Rule, problem: Problem) -> Severity:

@@ -35,6 +35,8 @@ class InstalledPackage:
 
     name: str
     folder: str
+    version: str = ""
+    """Empty where nothing says it."""
     record: Path | None = None
     module: str = ""
 
@@ -71,13 +73,26 @@ def installed_packages(folders: Sequence[str], modules: Sequence[str] = ()) -> t
         names = _listed(folder)
         for entry in names:
             if entry.endswith(".dist-info"):
-                name = normalised(entry.removesuffix(".dist-info").rsplit("-", 1)[0])
-                found.setdefault(name, InstalledPackage(name, folder, record=Path(folder, entry, "RECORD")))
+                package = _of_metadata(folder, entry, names)
+                found.setdefault(package.name, package)
         for name in modules:
-            module = _FOLDER_NAMES.get(name, name.replace("-", "_"))
-            if module in names and name not in found and Path(folder, module).is_dir():
-                found[name] = InstalledPackage(name, folder, module=module)
+            if name not in found and _module(name) in names and Path(folder, _module(name)).is_dir():
+                found[name] = InstalledPackage(name, folder, module=_module(name))
     return tuple(found.values())
+
+
+def _of_metadata(folder: str, entry: str, names: frozenset[str]) -> InstalledPackage:
+    """The package of a `name-version.dist-info`; distributions install some without the list of files."""
+    stem, _, version = entry.removesuffix(".dist-info").rpartition("-")
+    name = normalised(stem)
+    record = Path(folder, entry, "RECORD")
+    if record.exists() or _module(name) not in names:
+        return InstalledPackage(name, folder, version, record)
+    return InstalledPackage(name, folder, version, module=_module(name))
+
+
+def _module(name: str) -> str:
+    return _FOLDER_NAMES.get(name, name.replace("-", "_"))
 
 
 def _listed(folder: str) -> frozenset[str]:

@@ -113,3 +113,5 @@ class BinaryPackage(Struct, frozen=True, omit_defaults=True):
     name: str
     files: tuple[BinaryFile, ...]
     complete: bool = True
+    package_version: str = ""
+    """From the name of its metadata folder."""

@@ -55,7 +55,8 @@ class PackageReader:
     def read(self, package: InstalledPackage, is_over: Callable[[], bool]) -> BinaryPackage:
         """What the package holds and would load, as far as it was read before `is_over`."""
         found = read_package(package, self._cache, is_over)
-        return BinaryPackage(found.name, tuple(self._described(file, found) for file in found.files), found.complete)
+        files = tuple(self._described(file, found) for file in found.files)
+        return BinaryPackage(found.name, files, found.complete, package.version)
 
     def save(self) -> None:
         """Write the cache."""

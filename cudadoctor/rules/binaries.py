@@ -66,7 +66,7 @@ def _without_code(case: Case, name: str, answers: tuple[OnGpu, ...]) -> Problem:
     errors = " or ".join(str(code) for code in sorted({code for answer in answers for code in answer.errors}))
     return Problem(
         subject=f"package {name}",
-        what=f"{version_shown(case, first.package)} has no code for {', '.join(titles)}: none of its {first.judged} modules "
+        what=f"{version_shown(first.package)} has no code for {', '.join(titles)}: none of its {first.judged} modules "
         f"can be used ({code_held(first.files)}).",
         why=f"Calls into its GPU code fail with error {errors}; the framework itself is not at fault. {PREDICTED}"
         if certain
@@ -135,7 +135,7 @@ def ptx_too_new(case: Case) -> Iterable[Problem]:
         needs = case.matrices.toolkits.toolkit_for_ptx(min(isas)) if isas else None
         yield Problem(
             subject=f"package {name}",
-            what=f"{version_shown(case, first.package)} has only PTX for {first.gpu.title}"
+            what=f"{version_shown(first.package)} has only PTX for {first.gpu.title}"
             + (f", of CUDA {needs.release} or newer; the driver compiles PTX up to CUDA {maybe(supports)}." if needs else "."),
             why=f"Calls into its GPU code fail with error {PTX_TOO_NEW}. {PREDICTED}",
             evidence=(*code_evidence(first), *evidence("driver.driver_cuda_version", supports), *first.gpu.evidence),
@@ -164,7 +164,7 @@ def benign_extension_jit(case: Case) -> Iterable[Problem]:
         first, *others = answers
         yield Problem(
             subject=f"package {name}",
-            what=f"{version_shown(case, first.package)} has only PTX for {first.gpu.title}, which the driver compiles at the first use.",
+            what=f"{version_shown(first.package)} has only PTX for {first.gpu.title}, which the driver compiles at the first use.",
             why=f"It works, and starts slowly the first time. {PREDICTED}",
             evidence=(*code_evidence(first), *(item for answer in (first, *others) for item in answer.gpu.evidence)),
         )
@@ -184,7 +184,7 @@ def of_other_cuda_major(case: Case) -> Iterable[Problem]:
             yield _lacks(
                 case,
                 lack,
-                f"{version_shown(case, lack.package)} needs {', '.join(others)}; torch here is built with CUDA "
+                f"{version_shown(lack.package)} needs {', '.join(others)}; torch here is built with CUDA "
                 f"{maybe(torch_cuda_version(build))}.",
                 "Libraries of another CUDA major have other names and interfaces: what was built for one cannot load the other's.",
                 (_other_build(case, lack),),
@@ -241,7 +241,9 @@ def _lacks_cudart(lack: Lack) -> bool:
 
 def library_absent(case: Case, lack: Lack, why: str, remedies: tuple[Remedy, ...] | None = None) -> Problem:
     """The finding of a package whose libraries are nowhere; without remedies, the wheels that bring them."""
-    what = f"{version_shown(case, lack.package)} needs {', '.join(lack.names)}, which {'is' if len(lack.names) == 1 else 'are'} not found."
+    what = (
+        f"{version_shown(lack.package)} needs {', '.join(lack.names)}, which {'is' if len(lack.names) == 1 else 'are'} not found."
+    )
     return _lacks(case, lack, what, why, remedies if remedies is not None else library_fixes.provide(case, lack.names))
 
 
@@ -264,7 +266,7 @@ def without_cuda_library(case: Case) -> Iterable[Problem]:
         places = dict.fromkeys(library.elsewhere[0].rpartition("/")[0] for library in lack.libraries)
         yield Problem(
             subject=f"package {lack.package.name}",
-            what=f"The loader alone does not find {', '.join(lack.names)} for {version_shown(case, lack.package)}; copies lie in {', '.join(places)}.",
+            what=f"The loader alone does not find {', '.join(lack.names)} for {version_shown(lack.package)}; copies lie in {', '.join(places)}.",
             why="Harmless in programs that load CUDA's libraries first, as import torch does; others do without the GPU or stop. "
             + PREDICTED,
             evidence=lack.evidence,
@@ -338,7 +340,7 @@ def cudnn_parts_apart(case: Case) -> Iterable[Problem]:
             continue
         yield Problem(
             subject="cuDNN",
-            what=f"For {version_shown(case, package)}, {problem.what}.",
+            what=f"For {version_shown(package)}, {problem.what}.",
             why=f"Main library and parts have to be of one version; cuDNN finds its parts by name. {PREDICTED}",
             evidence=(
                 Evidence(fact=f"binaries.{package.name}.problems", value=", ".join(problem.libraries), source=file.path),

@@ -13,10 +13,8 @@ from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.model.binaries import BinaryFile, BinaryPackage, LibraryProblem, LibraryProblemKind, MissingLibrary, Wanted
 from cudadoctor.model.fact import Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Evidence
-from cudadoctor.model.snapshot import Package
 from cudadoctor.rules.engine import Case
 from cudadoctor.rules.questions import GpuWithCapability, gpus_with_capability, torch, torch_cuda_version
-from cudadoctor.rules.software_questions import packages
 
 WORKS_WITHOUT = re.compile(
     r"(?:torch(?:vision|audio|codec|text|data)|onnxruntime|tensorflow|jax|faiss|ctranslate2|llama-cpp|xgboost|lightgbm|catboost"
@@ -255,10 +253,9 @@ def library_problems(case: Case, kind: LibraryProblemKind) -> tuple[tuple[Binary
     )
 
 
-def version_shown(case: Case, package: BinaryPackage) -> str:
+def version_shown(package: BinaryPackage) -> str:
     """`flash-attn 2.8.3`, or the name alone where the version is not known."""
-    listed: Package | None = next((each for each in packages(case.snapshot) if each.name == package.name), None)
-    return f"{package.name} {listed.package_version}" if listed is not None else package.name
+    return f"{package.name} {package.package_version}".strip()
 
 
 def file_name(path: str) -> str:

@@ -85,10 +85,16 @@ def test_what_time_did_not_allow_is_incomplete(site: Path) -> None:
     assert (len(found.files), found.complete) == (1, False)
 
 
-def test_an_unreadable_list_of_files_is_a_problem(site: Path) -> None:
+def test_without_a_list_of_files_the_folder_of_the_module_counts(site: Path) -> None:
+    (site / "flash_attn-2.8.0.dist-info/RECORD").unlink()
     package = packages(site)["flash-attn"]
-    assert package.record is not None
-    package.record.unlink()
+    assert (package.version, package.record, package.module) == ("2.8.0", None, "flash_attn")
+    assert [file.path for file in read_package(package, NO_CACHE, never).files] == [str(site / "flash_attn/kernel.so")]
+
+
+def test_neither_list_nor_folder_is_a_problem(site: Path) -> None:
+    (site / "apex-1.0.dist-info").mkdir()
+    package = packages(site)["apex"]
     found = read_package(package, NO_CACHE, never)
     assert "RECORD" in found.files[0].problem
     assert not found.complete

@@ -47,11 +47,11 @@ class Machine:
 
 def satisfied(value: str, machine: Machine) -> bool | None:
     """Whether one of the alternatives holds (a blank is OR, a comma AND); None where that depends on what is not known."""
-    alternatives = value.split()[:MAX_ALTERNATIVES]
-    answers = [_all(alternative.split(","), machine) for alternative in alternatives]
+    alternatives = value.split(None, MAX_ALTERNATIVES)
+    answers = [_all(alternative.split(","), machine) for alternative in alternatives[:MAX_ALTERNATIVES]]
     if not answers or True in answers:
         return True
-    return None if None in answers else False
+    return None if None in answers or len(alternatives) > MAX_ALTERNATIVES else False
 
 
 def _all(conditions: list[str], machine: Machine) -> bool | None:
@@ -78,7 +78,7 @@ def _one(condition: str, machine: Machine) -> bool | None:
 
 def _compared(name: str, wanted: str, machine: Machine) -> tuple[object, object]:
     if name == "cuda":
-        return machine.cuda, CudaVersion.parse(wanted)
+        return machine.cuda, CudaVersion.parse(wanted if "." in wanted else f"{wanted}.0")
     if name == "arch":
         return machine.capability, ComputeCapability.parse(wanted)
     return machine.driver, DriverRelease.parse(wanted)

@@ -57,8 +57,13 @@ class Policy:
     def machine_requirements(self, matrices: Matrices) -> str:
         """All demands as --require writes them, for a machine that has to have the GPUs and the driver itself."""
         capabilities = [f"gpu=={capability_of(name, matrices)}" for name in self.gpus]
-        driver = [f"driver>={self.driver}"] if self.driver is not None else []
-        return ",".join(part for part in (*capabilities, *driver, self.requirements) if part)
+        return ",".join(part for part in (*capabilities, self.installed_requirements) if part)
+
+    @property
+    def installed_requirements(self) -> str:
+        """The demands on what is installed and on the driver named, as --require writes them."""
+        floor = [f"driver>={self.driver}"] if self.driver is not None else []
+        return ",".join(part for part in (*floor, self.requirements) if part)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -93,17 +98,16 @@ def find_policy(folder: Path, named: Path | None, matrices: Matrices) -> Policy:
         return read_policy(named, matrices)
     own = folder / OWN_FILE
     if own.is_file():
-        return read_policy(own, matrices)
+        return read_policy(own, matrices, OWN_FILE)
     shared = folder / SHARED_FILE
     if shared.is_file() and f"[{TABLE}" in _text(shared):
-        return read_policy(shared, matrices)
+        return read_policy(shared, matrices, SHARED_FILE)
     return NO_POLICY
 
 
-def read_policy(path: Path, matrices: Matrices) -> Policy:
-    """The policy in a file; raises PolicyError."""
-    shown = path.name if path.parent == Path() or not path.is_absolute() else str(path)
-    reader = _Reader(str(path) if shown != path.name else shown, matrices)
+def read_policy(path: Path, matrices: Matrices, shown: str = "") -> Policy:
+    """The policy in a file, which reports call `shown`, else by its path; raises PolicyError."""
+    reader = _Reader(shown or str(path), matrices)
     try:
         document = tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -166,11 +170,11 @@ class _Reader:
 
     def gpus(self, document: Mapping[str, Any]) -> tuple[str, ...]:
         names = self.texts(document, "gpus")
-        for name in names:
-            try:
+        try:
+            for name in names:
                 capability_of(name, self.matrices)
-            except GpuNameError as error:
-                raise self.error("gpus", str(error)) from error
+        except GpuNameError as error:
+            raise self.error("gpus", str(error)) from error
         return names
 
     def driver(self, document: Mapping[str, Any]) -> str | None:

@@ -151,7 +151,7 @@ ROWS = (
     ),
     Row(
         "an extension in a runtime image",
-        f"FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\nENV TORCH_CUDA_ARCH_LIST=8.9\nRUN apt-get update\n"
+        "FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\nENV TORCH_CUDA_ARCH_LIST=8.9\nRUN apt-get update\n"
         "RUN pip install git+https://github.com/graphdeco-inria/diff-gaussian-rasterization\n",
         {"nvcc-missing": (E, 4)},
     ),
@@ -207,7 +207,8 @@ ROWS = (
     ),
     Row(
         "stubs on the loader's path",
-        "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nENV A=1 \\\n    LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:$LD_LIBRARY_PATH\n",
+        "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nENV A=1 \\\n"
+        "    LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:$LD_LIBRARY_PATH\n",
         {"stub-on-library-path": (W, 3)},
     ),
     Row(
@@ -230,7 +231,8 @@ ROWS = (
     ),
     Row(
         "cuda-compat for a GeForce",
-        "FROM nvidia/cuda:12.8.1-runtime-ubuntu22.04\nENV NVIDIA_DISABLE_REQUIRE=true\nENV LD_LIBRARY_PATH=/usr/local/cuda/compat\n",
+        "FROM nvidia/cuda:12.8.1-runtime-ubuntu22.04\nENV NVIDIA_DISABLE_REQUIRE=true\n"
+        "ENV LD_LIBRARY_PATH=/usr/local/cuda/compat\n",
         {"cuda-compat-in-image": (E, 3)},
         driver="535",
     ),
@@ -249,7 +251,8 @@ ROWS = (
     ),
     Row(
         "a driver in the image",
-        "FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y --no-install-recommends \\\n    curl \\\n    nvidia-driver-550\n",
+        "FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y --no-install-recommends \\\n"
+        "    curl \\\n    nvidia-driver-550\n",
         {"driver-in-image": (W, 2)},
     ),
     Row(
@@ -272,7 +275,8 @@ ROWS = (
     ),
     Row(
         "torch in an environment that is copied",
-        f"FROM python:3.11 AS build\nRUN python -m venv /opt/venv\nRUN /opt/venv/bin/pip install torch==2.5.1 --index-url {WHL}/cu124\n"
+        "FROM python:3.11 AS build\nRUN python -m venv /opt/venv\n"
+        f"RUN /opt/venv/bin/pip install torch==2.5.1 --index-url {WHL}/cu124\n"
         "FROM python:3.11-slim\nCOPY --from=build /opt/venv /opt/venv\n",
         {"arch-missing-in-wheel": (E, 5)},
         gpus=("RTX 5090",),
@@ -298,7 +302,8 @@ ROWS = (
     ),
     Row(
         "a here-document",
-        f"FROM python:3.11\nRUN <<EOF\nset -e\n# comment\npip install \\\n  torch==2.5.1 --index-url {WHL}/cu124\nEOF\nCMD python\n",
+        "FROM python:3.11\nRUN <<EOF\nset -e\n# comment\n"
+        f"pip install \\\n  torch==2.5.1 --index-url {WHL}/cu124\nEOF\nCMD python\n",
         {"arch-missing-in-wheel": (E, 5)},
         gpus=("RTX 5090",),
     ),

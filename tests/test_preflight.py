@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from cudadoctor.cli import app
 from cudadoctor.exit_codes import ExitCode
-from cudadoctor.rules.registry import RULES
 from cudadoctor.preflight_judgement import ABOUT_COMPILING, ALSO_WITHOUT_ONE, FOR_BUILDERS, NEEDS_A_LIVE_MACHINE, preflight_rules
+from cudadoctor.rules.registry import RULES
 from tests.fakes.roots import fill
 from tests.fakes.stub_torch import StubTorch, add_distribution, make_environment, write_stub_torch
 
-TIMEOUT_S = 60
 SAMPLES = Path(__file__).parent / "binary" / "data" / "samples.zip"
 SITE = "usr/local/lib/python3.11/site-packages"
 OS_RELEASE = 'PRETTY_NAME="Ubuntu 22.04.4 LTS"\nNAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\n'
@@ -35,18 +33,49 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    argv = [sys.executable, "-m", "cudadoctor", "preflight", *arguments]
-    source = str(Path(__file__).parents[1])
-    environ = {**os.environ, "PYTHONPATH": source, "XDG_CACHE_HOME": str(cwd / "cache"), **(env or {})}
-    return subprocess.run(argv, capture_output=True, timeout=TIMEOUT_S, cwd=cwd, env=environ)
+@dataclass(frozen=True)
+class Done:
+    """How a command ended and what it printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The report that it printed as JSON."""
+        assert self.code in (ExitCode.OK, ExitCode.PROBLEMS, ExitCode.UNDETERMINED), self.stderr
+        document: dict[str, Any] = json.loads(self.stdout)
+        return document
 
 
-def report(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    done = run(*arguments, "--format", "json", cwd=cwd, env=env)
-    assert done.returncode in (0, 1, 4), done.stderr.decode()
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+class Shell:
+    """Runs `cudadoctor preflight` in this process, in a folder and an environment of its own."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._patch = patch
+        self._capture = capture
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.chdir(folder)
+
+    def variables(self, **values: str) -> None:
+        for name, value in values.items():
+            self._patch.setenv(name, value)
+
+    def run(self, *arguments: str) -> Done:
+        self._capture.readouterr()
+        code = app(["preflight", *arguments], standalone_mode=False)
+        printed = self._capture.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    def report(self, *arguments: str) -> dict[str, Any]:
+        return self.run(*arguments, "--format", "json").document
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(tmp_path, monkeypatch, capsys)
 
 
 def write_program(path: Path, text: str) -> None:
@@ -204,15 +233,15 @@ def unpack(folder: Path, image: Image, samples: Path) -> Path:
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.label)
-def test_an_unpacked_image_is_judged_by_its_files(tmp_path: Path, samples: Path, image: Image) -> None:
+def test_an_unpacked_image_is_judged_by_its_files(shell: Shell, tmp_path: Path, samples: Path, image: Image) -> None:
     root = unpack(tmp_path, image, samples)
     variables = [word for variable in image.variables for word in ("--env", variable)]
-    document = report("--root", str(root), *image.arguments, *variables, cwd=tmp_path)
+    document = shell.report("--root", str(root), *image.arguments, *variables)
     assert serious(document) == image.problems
     assert document["verdict"] == ("problems" if "error" in image.problems.values() else "healthy")
 
 
-def test_nothing_of_an_image_is_executed_and_nothing_of_this_machine_is_judged(tmp_path: Path) -> None:
+def test_nothing_of_an_image_is_executed_and_nothing_of_this_machine_is_judged(shell: Shell, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     root = fill(tmp_path / "image", {"/etc/os-release": OS_RELEASE, **TOOLKIT})
     for name in ("usr/bin/python3", "usr/local/cuda-12.4/bin/nvcc", "usr/bin/nvidia-smi", "usr/bin/gcc", "usr/bin/g++"):
@@ -220,12 +249,10 @@ def test_nothing_of_an_image_is_executed_and_nothing_of_this_machine_is_judged(t
     elsewhere = tmp_path / "here"
     for name in ("nvidia-smi", "nvcc"):
         write_program(elsewhere / name, f"#!/bin/sh\necho run >> {mark}\n")
-    environ = {
-        "PATH": f"{elsewhere}:{os.environ['PATH']}",
-        "LD_LIBRARY_PATH": "/opt/of/this/machine",
-        "CUDA_HOME": "/opt/cuda-of-here",
-    }
-    document = report("--root", str(root), "--gpu", "RTX 4090", cwd=tmp_path, env=environ)
+    shell.variables(
+        PATH=f"{elsewhere}:{os.environ['PATH']}", LD_LIBRARY_PATH="/opt/of/this/machine", CUDA_HOME="/opt/cuda-of-here"
+    )
+    document = shell.report("--root", str(root), "--gpu", "RTX 4090")
     assert not mark.exists()
     snapshot = document["snapshot"]
     assert [kit["root"] for kit in snapshot["toolkits"]["value"]] == ["/usr/local/cuda-12.4"]
@@ -233,39 +260,39 @@ def test_nothing_of_an_image_is_executed_and_nothing_of_this_machine_is_judged(t
     assert snapshot["driver"]["nvml"]["reason"] == "not_applicable"
 
 
-def test_links_of_an_image_do_not_lead_out_of_it(tmp_path: Path, samples: Path) -> None:
+def test_links_of_an_image_do_not_lead_out_of_it(shell: Shell, tmp_path: Path, samples: Path) -> None:
     outside = tmp_path / "outside"
     fill(outside, {"/lib/libtorch_cuda.so": (samples / "lz4.so").read_bytes()})
     root = unpack(tmp_path, Image("", {}, StubTorch("2.5.1+cu124", "12.4")), samples)
     (root / SITE / "torch" / "lib").symlink_to(outside / "lib")
     (root / SITE / "extension").symlink_to(outside)
-    document = report("--root", str(root), "--gpu", "V100", "--driver", "580", cwd=tmp_path)
+    document = shell.report("--root", str(root), "--gpu", "V100", "--driver", "580")
     assert serious(document) == {}  # the table's list for 2.5.1+cu124 has sm_70; the file outside has only sm_89
     assert "lz4" not in json.dumps(document)
 
 
-def test_the_environment_of_an_oci_bundle_is_read(tmp_path: Path) -> None:
+def test_the_environment_of_an_oci_bundle_is_read(shell: Shell, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     config = {"process": {"env": ["PATH=/usr/bin", "NVIDIA_REQUIRE_CUDA=cuda>=13.0"]}}
     fill(bundle, {"/config.json": json.dumps(config), "/rootfs/etc/os-release": OS_RELEASE})
-    document = report("--root", str(bundle), "--gpu", "RTX 4090", "--driver", "550", cwd=tmp_path)
+    document = shell.report("--root", str(bundle), "--gpu", "RTX 4090", "--driver", "550")
     assert serious(document) == {"container-require-unsatisfied": "error"}
     assert document["snapshot"]["host"]["os_id"]["value"] == "ubuntu"
 
 
-def test_the_environment_of_a_singularity_sandbox_is_read(tmp_path: Path) -> None:
+def test_the_environment_of_a_singularity_sandbox_is_read(shell: Shell, tmp_path: Path) -> None:
     text = (
         'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-"/usr/local/cuda/compat"}"\nexport CUDA_VERSION="${CUDA_VERSION:-"12.8.1"}"\n'
     )
     root = fill(tmp_path / "sandbox", {"/.singularity.d/env/10-docker2singularity.sh": text})
-    document = report("--root", str(root), "--gpu", "RTX 4090", "--driver", "535", cwd=tmp_path)
+    document = shell.report("--root", str(root), "--gpu", "RTX 4090", "--driver", "535")
     assert serious(document) == {"cuda-compat-in-image": "error"}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"process": {"env": 3}}', '{"process": {"env": [3]}}', "[" * 100_000])
-def test_a_bundle_configuration_that_is_none_says_nothing(tmp_path: Path, content: str) -> None:
+def test_a_bundle_configuration_that_is_none_says_nothing(shell: Shell, tmp_path: Path, content: str) -> None:
     bundle = fill(tmp_path / "bundle", {"/config.json": content, "/rootfs/etc/os-release": OS_RELEASE})
-    assert serious(report("--root", str(bundle), "--gpu", "RTX 4090", "--driver", "550", cwd=tmp_path)) == {}
+    assert serious(shell.report("--root", str(bundle), "--gpu", "RTX 4090", "--driver", "550")) == {}
 
 
 # This machine
@@ -280,28 +307,29 @@ def venv(tmp_path: Path) -> Path:
     return make_environment(tmp_path / "venv", torch)
 
 
-def test_a_machine_without_a_gpu_is_judged_for_one_elsewhere(tmp_path: Path, venv: Path) -> None:
+def test_a_machine_without_a_gpu_is_judged_for_one_elsewhere(shell: Shell, tmp_path: Path, venv: Path) -> None:
     mark = tmp_path / "mark"
     write_program(tmp_path / "bin" / "nvidia-smi", f"#!/bin/sh\necho run >> {mark}\nsleep 60\n")
-    environ = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": "7", "CUDA_HOME": "", "LD_LIBRARY_PATH": ""}
-    good = report("--python", str(venv), "--gpu", "RTX 4090", "--driver", "550", cwd=tmp_path, env=environ)
+    shell.variables(PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CUDA_VISIBLE_DEVICES="7", CUDA_HOME="", LD_LIBRARY_PATH="")
+    good = shell.report("--python", str(venv), "--gpu", "RTX 4090", "--driver", "550")
     assert "error" not in serious(good).values()
     assert not mark.exists()
     assert good["snapshot"]["environment"]["value"]["CUDA_VISIBLE_DEVICES"] == "7"
-    bad = report("--python", str(venv), "--gpu", "RTX 4090", "--gpu", "12.0", "--driver", "470", cwd=tmp_path, env=environ)
+    bad = shell.report("--python", str(venv), "--gpu", "RTX 4090", "--gpu", "12.0", "--driver", "470")
     assert {"arch-missing-in-wheel": "error", "driver-too-old": "error"}.items() <= serious(bad).items()
     assert "no-nvidia-gpu" not in serious(bad)
 
 
-def test_without_gpu_and_driver_what_is_installed_is_judged_against_itself(tmp_path: Path, venv: Path) -> None:
-    done = run("--python", str(venv), cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "CUDA_HOME": "", "LD_LIBRARY_PATH": ""})
-    assert done.returncode == ExitCode.OK, done.stdout.decode()
-    assert b"Judged against itself" in done.stdout
+def test_without_gpu_and_driver_what_is_installed_is_judged_against_itself(shell: Shell, venv: Path) -> None:
+    shell.variables(PATH="/usr/bin:/bin", CUDA_HOME="", LD_LIBRARY_PATH="")
+    done = shell.run("--python", str(venv))
+    assert done.code == ExitCode.OK, done.stdout
+    assert "Judged against itself" in done.stdout
 
 
-def test_the_report_names_what_was_judged_for(tmp_path: Path) -> None:
-    done = run("--root", str(fill(tmp_path / "i", {})), "--gpu", "RTX 4090", "--gpu", "12.0", "--driver", "550", cwd=tmp_path)
-    text = " ".join(done.stdout.decode().split())
+def test_the_report_names_what_was_judged_for(shell: Shell, tmp_path: Path) -> None:
+    done = shell.run("--root", str(fill(tmp_path / "i", {})), "--gpu", "RTX 4090", "--gpu", "12.0", "--driver", "550")
+    text = " ".join(done.stdout.split())
     assert "Judged for RTX 4090 (8.9), 12.0, driver 550." in text
 
 
@@ -325,26 +353,25 @@ def test_the_report_names_what_was_judged_for(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_wrong_usage_ends_with_2_and_says_why(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == ExitCode.USAGE
-    assert done.stdout == b""
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
+def test_wrong_usage_ends_with_2_and_says_why(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
+    done = shell.run(*arguments)
+    assert done.code == ExitCode.USAGE
+    assert done.stdout == ""
+    assert words in done.stderr
 
 
-def test_a_dockerfile_from_the_command_line(tmp_path: Path) -> None:
+def test_a_dockerfile_from_the_command_line(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
     path.write_text("ARG TAG=cpu\nFROM python:3.12\nARG TAG\nRUN pip install torch==2.6.0+$TAG\n")
-    assert run("--dockerfile", str(path), "--gpu", "4090", "--build-arg", "TAG=cu124", cwd=tmp_path).returncode == ExitCode.OK
-    document = report("--dockerfile", str(path), "--gpu", "4090", cwd=tmp_path)
+    assert shell.run("--dockerfile", str(path), "--gpu", "4090", "--build-arg", "TAG=cu124").code == ExitCode.OK
+    document = shell.report("--dockerfile", str(path), "--gpu", "4090")
     (finding,) = [each for each in document["findings"] if each["severity"] == "error"]
     assert finding["name"] == "cpu-only-torch"
     assert {"Dockerfile"} == {each["source"] for each in finding["evidence"]}
     assert {4} == {each["line"] for each in finding["evidence"]}
     unknown = tmp_path / "unknown"
     unknown.write_text("FROM team/app:1\n")
-    assert run("--dockerfile", str(unknown), "--gpu", "4090", cwd=tmp_path).returncode == ExitCode.UNDETERMINED
+    assert shell.run("--dockerfile", str(unknown), "--gpu", "4090").code == ExitCode.UNDETERMINED
 
 
 # Which rules are asked

@@ -113,7 +113,7 @@ def _diagnosis(options: PreflightOptions, policy: Policy, matrices: Matrices, st
     target = _target(options, policy, matrices)
     selection = policy.combined(options.selection)
     selection.rules()
-    requirements = parse_requirements(",".join(part for part in (policy.requirements, options.requirements) if part))
+    requirements = parse_requirements(",".join(part for part in (policy.installed_requirements, options.requirements) if part))
     image, builders = _snapshots(options, target, matrices)
     diagnosis = judge(
         assume(with_policy_shown(image, policy), options.assumptions, matrices),

@@ -1,4 +1,4 @@
-"""What is known of an image by its name: NVIDIA's CUDA images, PyTorch's, NVIDIA's PyTorch container, Python's, distributions'."""
+"""What is known of an image by its name: CUDA images, those with PyTorch, Python's, distributions'."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def image_of(reference: str, line: int, matrices: Matrices) -> Image:
     for suffix, fill in KNOWN.items():
         if (name == suffix or name.endswith(f"/{suffix}")) and fill(image, tag, base, matrices):
             return image
-    unknown = Image(base=base, known_contents=name.rpartition("/")[2] in PLAIN_IMAGES)
-    return unknown
+    return Image(base=base, known_contents=name.rpartition("/")[2] in PLAIN_IMAGES)
 
 
 def set_distribution(image: Image, name: str, release: str, base: Placed[str], matrices: Matrices) -> bool:

@@ -147,15 +147,19 @@ def _context_file(path: str, context: Path | None) -> str | None:
     """The text of a file of the build's context by the end of its path, never one outside of it; None where it is not there."""
     if context is None:
         return None
-    root = context.resolve()
-    for candidate in (path.lstrip("/"), path.rpartition("/")[2]):
-        try:
-            file = (root / candidate).resolve()
-            if file.is_relative_to(root) and file.is_file() and file.stat().st_size <= MAX_REQUIREMENTS_BYTES:
-                return file.read_text(encoding="utf-8", errors="replace")
-        except (OSError, ValueError, RuntimeError):
-            continue
-    return None
+    found = (_text_within(context, candidate) for candidate in (path.lstrip("/"), path.rpartition("/")[2]))
+    return next((text for text in found if text is not None), None)
+
+
+def _text_within(context: Path, name: str) -> str | None:
+    try:
+        root = context.resolve()
+        file = (root / name).resolve()
+        if not file.is_relative_to(root) or not file.is_file() or file.stat().st_size > MAX_REQUIREMENTS_BYTES:
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError, RuntimeError):  # a NUL byte in the name; a loop of links before Python 3.13
+        return None
 
 
 def _package(command: Command, text: str, line: PipLine, image: Image, kitchen: Kitchen) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cudadoctor.gpu import verify
-from cudadoctor.gpu.numbers import PRECISIONS, Precision, decode, random_bytes
+from cudadoctor.gpu.numbers import NAN_BYTE, PRECISIONS, Precision, decode, random_bytes
 from cudadoctor.gpu.tensor_map import Box
 
 BLOCK_ELEMS = 65536
@@ -21,6 +21,7 @@ SAMPLED_ENTRIES = 16
 SAMPLED_ROWS = 5
 SAMPLED_TIMED_ROWS = 2
 
+Extents = tuple[int, int, int]
 Read = Callable[[int, int], bytes]
 """Reads (offset, size) in bytes of the output."""
 
@@ -84,7 +85,7 @@ class GemmCase:
         self._tile: list[int] = kernel["tile"]
         self._grid_kind: str = kernel["grid"]
         self._b_is_kn = kernel["layout_of_b"] == "kn"
-        self.boxes = self._boxes() if kernel["operands"] == "tensor_maps" else ()
+        self.boxes: tuple[Box | None, ...] = self._boxes() if kernel["operands"] == "tensor_maps" else ()
         self._rng = rng
         self._a_bytes, self._a = _random_matrix(rng, shape.m * shape.k, self.precision)
         self._b_bytes, self._b = _random_matrix(rng, shape.n * shape.k, self.precision)
@@ -97,13 +98,13 @@ class GemmCase:
             Input(self._b_bytes, self.shape.n * self.shape.k * size),
         )
 
-    def grid(self, multiprocessors: Callable[[], int]) -> tuple[int, int, int]:
-        """How many CTAs to launch in x, y and z."""
+    def grids(self, multiprocessors: Callable[[], int]) -> tuple[Extents, ...]:
+        """How many CTAs to launch in x, y and z, for each pass."""
         columns, rows = cdiv(self.shape.n, self._tile[1]), cdiv(self.shape.m, self._tile[0])
         if self._grid_kind == "plane":
-            return columns, rows, 1
+            return ((columns, rows, 1),)
         tiles = columns * rows
-        return (min(tiles, multiprocessors()) if self._grid_kind == "persistent" else tiles), 1, 1
+        return ((min(tiles, multiprocessors()) if self._grid_kind == "persistent" else tiles, 1, 1),)
 
     def _boxes(self) -> tuple[Box, ...]:
         """What the tensor maps of A, B and D move at once: slices of 128 bytes of a tile's rows, and 64 x 64 of the result."""
@@ -164,8 +165,11 @@ class AttentionCase:
         self._q_elems = self.batch * shape.heads * shape.queries * self.width
         self._kv_elems = self.batch * shape.kv_heads * shape.keys * self.width
         self.output_bytes = self._q_elems * self.precision.size_bytes
-        self.boxes: tuple[Box, ...] = ()
-        self._ctas = (cdiv(shape.queries, kernel["tile"][0]), shape.heads, self.batch)
+        self._tile: list[int] = kernel["tile"]
+        self._grid_kind: str = kernel["grid"]
+        self._weights = PRECISIONS[kernel["weights"]]
+        self._naive = len(kernel["entries"]) > 1
+        self.boxes: tuple[Box | None, ...] = self._boxes() if kernel["operands"] == "tensor_maps" else ()
         self._rng = rng
         self._q_bytes, self._q = _random_matrix(rng, self._q_elems, self.precision, self.precision.large_top)
         self._k_bytes, self._k = _random_matrix(rng, self._kv_elems, self.precision)
@@ -175,16 +179,33 @@ class AttentionCase:
     def inputs(self) -> tuple[Input, ...]:
         size = self.precision.size_bytes
         lengths = array("i", self.shape.kv_lengths).tobytes()
+        scores = Input(NAN_BYTE * 4, 4 * self.batch * self.shape.heads * self.shape.queries * self.shape.keys)
         return (
             Input(self._q_bytes, self._q_elems * size),
             Input(self._spoil_padding(self._k_bytes), self._kv_elems * size),
             Input(self._spoil_padding(self._v_bytes), self._kv_elems * size),
             Input(lengths, len(lengths)),
+            *((scores,) if self._naive else ()),
         )
 
-    def grid(self, multiprocessors: Callable[[], int]) -> tuple[int, int, int]:  # noqa: ARG002  # one interface for all cases
-        """How many CTAs to launch in x, y and z."""
-        return self._ctas
+    def grids(self, multiprocessors: Callable[[], int]) -> tuple[Extents, ...]:
+        """How many CTAs to launch in x, y and z, for each pass."""
+        shape, heads = self.shape, self.batch * self.shape.heads
+        tiles = cdiv(shape.queries, self._tile[0])
+        if self._naive:
+            threads = self._tile[0]
+            scores, values = cdiv(shape.keys, threads), cdiv(shape.queries * self.width, threads)
+            return (scores, shape.queries, heads), (tiles, 1, heads), (values, 1, heads)
+        if self._grid_kind == "plane":
+            return ((tiles, shape.heads, self.batch),)
+        return ((min(tiles * heads, multiprocessors()) if self._grid_kind == "persistent" else tiles * heads, 1, 1),)
+
+    def _boxes(self) -> tuple[Box | None, ...]:
+        """What the tensor maps of Q, K, V and O move at once: 64 columns of a tile's rows; kv_lengths needs none."""
+        shape, (block_q, block_kv) = self.shape, self._tile
+        q = Box(shape.queries, self.width, block_q, 64, self.batch * shape.heads)
+        kv = Box(shape.keys, self.width, block_kv, 64, self.batch * shape.kv_heads)
+        return q, kv, kv, None, q._replace(box_rows=64)
 
     def _spoil_padding(self, data: bytes) -> bytes:
         """Keys and values in the padding become NaN: a kernel that reads them gives NaN."""
@@ -200,9 +221,11 @@ class AttentionCase:
 
     def parameters(self, inputs: Sequence[Any], output: Any) -> tuple[Any, ...]:
         """The kernel's parameters in order."""
-        shape, (q, k, v, lengths) = self.shape, inputs
-        counts = (shape.heads, shape.kv_heads, shape.queries, shape.keys)
-        return (q, k, v, output, lengths, *map(ctypes.c_int, counts), ctypes.c_float(shape.scale), ctypes.c_int(shape.causal))
+        shape, (q, k, v, lengths, *scores) = self.shape, inputs
+        counts = map(ctypes.c_int, (shape.heads, shape.kv_heads, shape.queries, shape.keys))
+        common = (q, k, v, output, lengths, *counts, ctypes.c_float(shape.scale), ctypes.c_int(shape.causal))
+        more = {"plane": (), "line": (self.batch,), "persistent": (self.batch, self.batch * shape.heads)}[self._grid_kind]
+        return (*common, *map(ctypes.c_int, more), *scores)
 
     def check(self, output: bytes) -> verify.Check:
         """Every value finite and bounded by |V| < 0.5, queries without a key exactly zero, others sampled against float64."""
@@ -244,7 +267,7 @@ class AttentionCase:
         keys = _row(self._k, kv_head, shape.keys * width)[: seen * width]
         values = _row(self._v, kv_head, shape.keys * width)[: seen * width]
         where = f"batch {batch}, head {head_in_batch}, query {query}"
-        return verify.check_attention_row(got, q, keys, values, shape.scale, self.precision, where)
+        return verify.check_attention_row(got, q, keys, values, shape.scale, (self.precision, self._weights), where)
 
 
 Case = GemmCase | AttentionCase
@@ -264,7 +287,8 @@ def timed_case(kernel: Mapping[str, Any], rng: random.Random, max_flops: float) 
         gemms = [shape for shape in GEMM_TIMED if 2.0 * shape.m * shape.n * shape.k <= max_flops]
         return GemmCase(gemms[-1], kernel, rng) if gemms else None
     width = kernel["head_dim"]
-    attentions = [shape for shape in ATTENTION_TIMED if 4.0 * shape.heads * shape.queries * shape.keys * width <= max_flops]
+    sizes = ATTENTION_TIMED[:-1] if len(kernel["entries"]) > 1 else ATTENTION_TIMED  # naive: the scores take memory
+    attentions = [shape for shape in sizes if 4.0 * shape.heads * shape.queries * shape.keys * width <= max_flops]
     return AttentionCase(attentions[-1], kernel, rng) if attentions else None
 
 

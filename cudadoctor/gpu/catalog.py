@@ -15,7 +15,10 @@ class Operation(Enum):
     GEMM = "gemm"
     """(a [M,K], b [N,K], d [M,N], int M, int N, int K): D = A B^T."""
     ATTENTION = "attention"
-    """(q, k, v, o, kv_lengths, int heads, kv_heads, Lq, Lk, float scale, int causal); see the head of the kernel."""
+    """(q, k, v, o, kv_lengths, int heads, kv_heads, Lq, Lk, float scale, int causal); see the head of the kernel.
+
+    Kernels on Grid.LINE take int batch besides, those on Grid.PERSISTENT int batch and head_group, the naive ones float* scores.
+    """
 
 
 class DataType(Enum):
@@ -69,7 +72,9 @@ class KernelSpec:
     `file` is relative to the folder of kernels; `entry` the function in it; `block` the threads of a CTA; `tile` what a CTA
     computes: rows and columns of D, or queries of a head. `max_registers` holds for a thread on every architecture.
     `target_suffix` "a" binds it to exactly `lowest_target`. `smem_bytes` is static, `dynamic_smem_bytes` asked for at launch.
-    Rows of the matrices must be multiples of `row_multiple` elements. `tile_n` is the macro GEMM_TILE_N, where it has one.
+    Rows of the matrices must be multiples of `row_multiple` elements. `tile_n` is the macro GEMM_TILE_N, `block_q` the macro
+    ATTENTION_BLOCK_Q, where it has one. `passes` are the suffixes of kernels that run one after the other, if several.
+    `max_spill_bytes` is what ptxas may spill on any architecture, if the head of the file says that it pays.
     """
 
     op: Operation
@@ -90,18 +95,32 @@ class KernelSpec:
     row_multiple: int = 1
     tile_n: int | None = None
     layout_of_b: LayoutOfB = LayoutOfB.NK
+    block_q: int | None = None
+    passes: tuple[str, ...] = ("",)
+    max_spill_bytes: int = 0
 
     @property
     def name(self) -> str:
         """The entry's name; with the head dimension or the width of the tile where it is not the default."""
         if self.tile_n not in (None, DEFAULT_TILE_N):
             return f"{self.entry}_n{self.tile_n}"
-        return self.entry if self.head_dim in (None, DEFAULT_HEAD_DIM) else f"{self.entry}_d{self.head_dim}"
+        width = "" if self.head_dim in (None, DEFAULT_HEAD_DIM) else f"_d{self.head_dim}"
+        return f"{self.entry}{width}" + (f"_q{self.block_q}" if self.block_q else "")
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The functions to launch, in order."""
+        return tuple(f"{self.entry}{suffix}" for suffix in self.passes)
+
+    @property
+    def weights(self) -> DataType:
+        """How an attention kernel stores softmax's weights: tensor cores take them in the type of V."""
+        return self.dtype if self.method in (Method.MMA, Method.WGMMA) else DataType.F32
 
     @property
     def defines(self) -> tuple[str, ...]:
         """Macros to compile it with, as `NAME=VALUE`."""
-        values = {"HEAD_DIM": self.head_dim, "GEMM_TILE_N": self.tile_n}
+        values = {"HEAD_DIM": self.head_dim, "GEMM_TILE_N": self.tile_n, "ATTENTION_BLOCK_Q": self.block_q}
         return tuple(f"{name}={value}" for name, value in values.items() if value is not None)
 
     def runs_on(self, device: ComputeCapability) -> bool:
@@ -118,7 +137,7 @@ class KernelSpec:
         return {
             "op": self.op.value,
             "dtype": self.dtype.value,
-            "entry": self.entry,
+            "entries": list(self.entries),
             "block": list(self.block),
             "tile": list(self.tile),
             "head_dim": self.head_dim,
@@ -127,6 +146,7 @@ class KernelSpec:
             "dynamic_smem_bytes": self.dynamic_smem_bytes,
             "row_multiple": self.row_multiple,
             "layout_of_b": self.layout_of_b.value,
+            "weights": self.weights.value,
         }
 
 
@@ -207,11 +227,71 @@ def _gemm_wgmma(dtype: DataType, tile: tuple[int, int], threads: int, dynamic_sm
     )
 
 
-def _attention(dtype: DataType, head_dim: int, block_q: int, smem_bytes: int) -> KernelSpec:
+def _attention(dtype: DataType, head_dim: int) -> KernelSpec:
     entry = f"attn_fwd_{dtype.value}_fused_sm50"
     file = f"attention/{entry}.cu"
+    return KernelSpec(Operation.ATTENTION, dtype, Method.FUSED, SM50, file, entry, (128, 1, 1), (64,), 49152, 255, head_dim)
+
+
+def _attention_naive(dtype: DataType, head_dim: int) -> KernelSpec:
+    entry = f"attn_fwd_{dtype.value}_naive_sm50"
     return KernelSpec(
-        Operation.ATTENTION, dtype, Method.FUSED, SM50, file, entry, (128, 1, 1), (block_q,), smem_bytes, 168, head_dim
+        Operation.ATTENTION,
+        dtype,
+        Method.NAIVE,
+        SM50,
+        f"attention/{entry}.cu",
+        entry,
+        block=(256, 1, 1),
+        tile=(256,),
+        smem_bytes=0,
+        max_registers=64,
+        head_dim=head_dim,
+        passes=("_scores", "_softmax", "_values"),
+    )
+
+
+def _attention_mma(dtype: DataType, head_dim: int) -> KernelSpec:
+    entry = f"attn_fwd_{dtype.value}_mma_sm80"
+    return KernelSpec(
+        Operation.ATTENTION,
+        dtype,
+        Method.MMA,
+        SM80,
+        f"attention/{entry}.cu",
+        entry,
+        block=(128, 1, 1),
+        tile=(128,),
+        smem_bytes=0,
+        max_registers=255,
+        head_dim=head_dim,
+        grid=Grid.LINE,
+        dynamic_smem_bytes=65536 if head_dim == 128 else 49152,
+        max_spill_bytes=48 if head_dim == 128 else 0,
+    )
+
+
+def _attention_wgmma(
+    dtype: DataType, head_dim: int, tile: tuple[int, int], smem_bytes: int, block_q: int | None = None
+) -> KernelSpec:
+    entry = f"attn_fwd_{dtype.value}_wgmma_sm90a"
+    return KernelSpec(
+        Operation.ATTENTION,
+        dtype,
+        Method.WGMMA,
+        SM90,
+        f"attention/{entry}.cu",
+        entry,
+        block=(2 * tile[0] + 128, 1, 1),
+        tile=tile,
+        smem_bytes=0,
+        max_registers=168,
+        head_dim=head_dim,
+        target_suffix="a",
+        grid=Grid.PERSISTENT,
+        operands=Operands.TENSOR_MAPS,
+        dynamic_smem_bytes=smem_bytes,
+        block_q=block_q,
     )
 
 
@@ -219,10 +299,24 @@ GEMM_F32_NAIVE = _gemm(DataType.F32, Method.NAIVE, (16, 16, 1), 16, 0, 64)
 GEMM_F16_NAIVE = _gemm(DataType.F16, Method.NAIVE, (16, 16, 1), 16, 0, 64)
 GEMM_F32_TILED = _gemm(DataType.F32, Method.TILED, (256, 1, 1), 128, 16896, 128)
 GEMM_F16_TILED = _gemm(DataType.F16, Method.TILED, (256, 1, 1), 128, 16896, 128)
-ATTN_F32_FUSED = _attention(DataType.F32, 64, 64, 43520)
-ATTN_F16_FUSED = _attention(DataType.F16, 64, 64, 43520)
-ATTN_F32_FUSED_D128 = _attention(DataType.F32, 128, 32, 39168)
-ATTN_F16_FUSED_D128 = _attention(DataType.F16, 128, 32, 39168)
+ATTN_F32_NAIVE = _attention_naive(DataType.F32, 64)
+ATTN_F16_NAIVE = _attention_naive(DataType.F16, 64)
+ATTN_F32_NAIVE_D128 = _attention_naive(DataType.F32, 128)
+ATTN_F16_NAIVE_D128 = _attention_naive(DataType.F16, 128)
+ATTN_F32_FUSED = _attention(DataType.F32, 64)
+ATTN_F16_FUSED = _attention(DataType.F16, 64)
+ATTN_F32_FUSED_D128 = _attention(DataType.F32, 128)
+ATTN_F16_FUSED_D128 = _attention(DataType.F16, 128)
+ATTN_F16_MMA = _attention_mma(DataType.F16, 64)
+ATTN_BF16_MMA = _attention_mma(DataType.BF16, 64)
+ATTN_F16_MMA_D128 = _attention_mma(DataType.F16, 128)
+ATTN_BF16_MMA_D128 = _attention_mma(DataType.BF16, 128)
+ATTN_F16_WGMMA = _attention_wgmma(DataType.F16, 64, (192, 128), 115712)
+ATTN_BF16_WGMMA = _attention_wgmma(DataType.BF16, 64, (192, 128), 115712)
+ATTN_F16_WGMMA_D128 = _attention_wgmma(DataType.F16, 128, (128, 128), 197632)
+ATTN_BF16_WGMMA_D128 = _attention_wgmma(DataType.BF16, 128, (128, 128), 197632)
+ATTN_F16_WGMMA_D128_Q192 = _attention_wgmma(DataType.F16, 128, (192, 80), 181248, 192)
+ATTN_BF16_WGMMA_D128_Q192 = _attention_wgmma(DataType.BF16, 128, (192, 80), 181248, 192)
 
 GEMM_F32_BLOCKED = _gemm_blocked("gemm_f32_blocked_sm80", 1, LayoutOfB.NK)
 GEMM_F32_BLOCKED_NN = _gemm_blocked("gemm_f32_blocked_nn_sm80", 4, LayoutOfB.KN)
@@ -254,6 +348,8 @@ PORTABLE = (
     GEMM_F32_TILED,
     GEMM_F16_NAIVE,
     GEMM_F16_TILED,
+    ATTN_F32_NAIVE,
+    ATTN_F16_NAIVE,
     ATTN_F32_FUSED,
     ATTN_F16_FUSED,
     ATTN_F32_FUSED_D128,
@@ -274,11 +370,23 @@ CATALOG = (
     GEMM_BF16_WGMMA_N128,
     GEMM_F16_WGMMA,
     GEMM_F16_WGMMA_N128,
+    ATTN_F32_NAIVE_D128,
+    ATTN_F16_NAIVE_D128,
+    ATTN_F16_MMA,
+    ATTN_BF16_MMA,
+    ATTN_F16_MMA_D128,
+    ATTN_BF16_MMA_D128,
+    ATTN_F16_WGMMA,
+    ATTN_BF16_WGMMA,
+    ATTN_F16_WGMMA_D128,
+    ATTN_BF16_WGMMA_D128,
+    ATTN_F16_WGMMA_D128_Q192,
+    ATTN_BF16_WGMMA_D128_Q192,
 )
 """Every kernel, in the order of the ladder."""
 
-LADDER = (GEMM_BF16_WGMMA_N128, GEMM_BF16_MMA_SM80_N64, GEMM_F16_MMA_SM75)
-"""The highest rungs for the small problems of `check`, highest first: each took part in a run on a GPU (kernels/RESULTS.md).
+LADDER = (GEMM_BF16_WGMMA_N128, GEMM_BF16_MMA_SM80_N64, GEMM_F16_MMA_SM75, ATTN_F16_WGMMA, ATTN_F16_MMA)
+"""The highest rungs for the small problems of `check`, highest first: each took part in a run on a GPU (kernels/RESULTS*.md).
 
 Newer architectures than those take the highest one that runs there; none is claimed to reach their speed.
 """

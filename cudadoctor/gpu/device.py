@@ -6,7 +6,7 @@ Runs in the driver child; standard library only.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,6 +81,21 @@ class Device:
             # After a fault on the device every call fails with the same error; that first one is being raised already.
             self.driver.code("cuMemFree_v2", address)
 
+    def time(self, enqueue: Callable[[], None]) -> float:
+        """Milliseconds of what `enqueue` enqueues, between two events; raises DriverError."""
+        events = [self.driver.get_handle("cuEventCreate", ctypes.c_uint(0)) for _ in range(2)]
+        try:
+            self.driver.call("cuEventRecord", events[0], ctypes.c_void_p())
+            enqueue()
+            self.driver.call("cuEventRecord", events[1], ctypes.c_void_p())
+            self.driver.call("cuEventSynchronize", events[1])
+            elapsed_ms = ctypes.c_float()
+            self.driver.call("cuEventElapsedTime", ctypes.byref(elapsed_ms), *events)
+        finally:
+            for event in events:
+                self.driver.code("cuEventDestroy_v2", event)
+        return elapsed_ms.value
+
     def synchronize(self) -> None:
         """Wait for all launches; raises DriverError with the fault of any of them."""
         self.driver.call("cuCtxSynchronize")
@@ -132,6 +147,12 @@ class Module:
         """The kernel named `entry`; raises DriverError (CUDA_ERROR_NOT_FOUND)."""
         return Function(self._driver, self._driver.get_handle("cuModuleGetFunction", self._handle, entry.encode()))
 
+    def variable(self, name: str) -> int:
+        """The address of the __device__ variable `name`; raises DriverError (CUDA_ERROR_NOT_FOUND)."""
+        address, size_bytes = ctypes.c_uint64(), ctypes.c_size_t()
+        self._driver.call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size_bytes), self._handle, name.encode())
+        return address.value
+
     def unload(self) -> None:
         """Free the image; raises DriverError."""
         self._driver.call("cuModuleUnload", self._handle)
@@ -157,18 +178,3 @@ class Function:
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(parameter) for parameter in parameters))
         sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, self._dynamic_smem_bytes)]
         self._driver.call("cuLaunchKernel", self._handle, *sizes, ctypes.c_void_p(), pointers, ctypes.c_void_p())
-
-    def time_launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> float:
-        """Milliseconds of one launch between two events; raises DriverError."""
-        events = [self._driver.get_handle("cuEventCreate", ctypes.c_uint(0)) for _ in range(2)]
-        try:
-            self._driver.call("cuEventRecord", events[0], ctypes.c_void_p())
-            self.launch(grid, block, parameters)
-            self._driver.call("cuEventRecord", events[1], ctypes.c_void_p())
-            self._driver.call("cuEventSynchronize", events[1])
-            elapsed_ms = ctypes.c_float()
-            self._driver.call("cuEventElapsedTime", ctypes.byref(elapsed_ms), *events)
-        finally:
-            for event in events:
-                self._driver.code("cuEventDestroy_v2", event)
-        return elapsed_ms.value

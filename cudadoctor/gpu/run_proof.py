@@ -43,7 +43,7 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
         answer["load_s"] = perf_counter() - started
         answer["step"] = "launch"
         rng = random.Random(seed)  # noqa: S311  # test data, repeatable from the seed in the message
-        _run(device, _function(module, kernel), kernel, rng, answer)
+        _run(device, _functions(module, kernel), kernel, rng, answer)
         module.unload()
         answer["outcome"] = "passed"
     except ModuleLoadError as failure:
@@ -59,11 +59,13 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
     return answer
 
 
-def _function(module: Module, kernel: Mapping[str, Any]) -> Function:
-    function = module.function(kernel["entry"])
+def _functions(module: Module, kernel: Mapping[str, Any]) -> list[Function]:
+    """One for each pass, in order."""
+    functions = [module.function(entry) for entry in kernel["entries"]]
     if kernel["dynamic_smem_bytes"]:
-        function.use_dynamic_smem(kernel["dynamic_smem_bytes"])
-    return function
+        for function in functions:
+            function.use_dynamic_smem(kernel["dynamic_smem_bytes"])
+    return functions
 
 
 def _figures(check: verify.Check) -> Answer:
@@ -76,17 +78,17 @@ def _load_failure(failure: ModuleLoadError) -> str:
     return f"{failure.error.call} failed" + (f": {first_line}" if first_line else "")
 
 
-def _run(device: Device, function: Function, kernel: Mapping[str, Any], rng: random.Random, answer: Answer) -> None:
+def _run(device: Device, functions: list[Function], kernel: Mapping[str, Any], rng: random.Random, answer: Answer) -> None:
     checks, speeds = [], []
     for case in checked_cases(kernel, rng):
-        with Launch(device, function, case, kernel["block"]) as launch:
+        with Launch(device, functions, case, kernel["block"]) as launch:
             check, milliseconds = launch.checked()
         checks.append(check)
         speeds.append((case.flops / max(milliseconds, 1e-6), milliseconds))
     flops_per_ms, milliseconds = max(speeds)
     case_to_time = timed_case(kernel, rng, flops_per_ms * LAUNCH_BUDGET_MS)
     if case_to_time is not None:
-        with Launch(device, function, case_to_time, kernel["block"]) as launch:
+        with Launch(device, functions, case_to_time, kernel["block"]) as launch:
             check, milliseconds = launch.timed()
         checks.append(check)
         flops_per_ms = case_to_time.flops / max(milliseconds, 1e-6)
@@ -96,8 +98,8 @@ def _run(device: Device, function: Function, kernel: Mapping[str, Any], rng: ran
 class Launch:
     """A case with its buffers on the device."""
 
-    def __init__(self, device: Device, function: Function, case: Case, block: list[int]) -> None:
-        self._device, self._function, self._case, self._block = device, function, case, block
+    def __init__(self, device: Device, functions: list[Function], case: Case, block: list[int]) -> None:
+        self._device, self._functions, self._case, self._block = device, functions, case, block
         self._stack = ExitStack()
 
     def __enter__(self) -> Launch:
@@ -119,7 +121,11 @@ class Launch:
         boxes = self._case.boxes
         if not boxes:
             return self._case.parameters(addresses[:-1], addresses[-1])
-        maps = [self._device.tensor_map(*pair, self._case.precision) for pair in zip(addresses, boxes, strict=True)]
+        precision = self._case.precision
+        maps = [
+            address if box is None else self._device.tensor_map(address, box, precision)
+            for address, box in zip(addresses, boxes, strict=True)
+        ]
         return self._case.parameters(maps[:-1], maps[-1])
 
     def checked(self) -> tuple[verify.Check, float]:
@@ -154,6 +160,11 @@ class Launch:
         return check, milliseconds
 
     def _time(self) -> float:
-        milliseconds = self._function.time_launch(self._case.grid(self._device.multiprocessors), self._block, self._parameters)
+        milliseconds = self._device.time(self._enqueue)
         self._device.synchronize()
         return milliseconds
+
+    def _enqueue(self) -> None:
+        """All passes, one after the other."""
+        for function, grid in zip(self._functions, self._case.grids(self._device.multiprocessors), strict=True):
+            function.launch(grid, self._block, self._parameters)

@@ -6,6 +6,7 @@ Runs in the driver child; standard library only.
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import NamedTuple
 
 from cudadoctor.gpu.driver_api import Driver
@@ -20,12 +21,26 @@ INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_256B, FILL_ZEROS = 0, 3, 3, 0
 
 
 class Box(NamedTuple):
-    """A row-major matrix and the part of it that one copy moves, in elements; a row of the box is 128 bytes."""
+    """A row-major matrix and the part of it that one copy moves, in elements; a row of the box is 128 bytes.
+
+    With `matrices`, that many of them one after the other: the map has three dimensions, and no box reaches into the next matrix.
+    """
 
     rows: int
     columns: int
     box_rows: int
     box_columns: int
+    matrices: int | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of all data, the fastest-running dimension first."""
+        return (self.columns, self.rows) if self.matrices is None else (self.columns, self.rows, self.matrices)
+
+    @property
+    def box_extents(self) -> tuple[int, ...]:
+        """Of one copy, likewise."""
+        return (self.box_columns, self.box_rows) if self.matrices is None else (self.box_columns, self.box_rows, 1)
 
 
 def encode_tensor_map(driver: Driver, address: ctypes.c_uint64, box: Box, precision: Precision) -> ctypes.Array[ctypes.c_ubyte]:
@@ -35,16 +50,18 @@ def encode_tensor_map(driver: Driver, address: ctypes.c_uint64, box: Box, precis
     """
     memory = (ctypes.c_ubyte * (MAP_BYTES + MAP_ALIGNMENT))()
     tensor_map = (ctypes.c_ubyte * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % MAP_ALIGNMENT)
+    rank = len(box.extents)
+    pitches = [math.prod(box.extents[:dimension]) * precision.size_bytes for dimension in range(1, rank)]
     driver.call(
         "cuTensorMapEncodeTiled",
         tensor_map,
         ctypes.c_int(DATA_TYPES[precision.name]),
-        ctypes.c_uint(2),
+        ctypes.c_uint(rank),
         ctypes.c_void_p(address.value),
-        (ctypes.c_uint64 * 2)(box.columns, box.rows),
-        (ctypes.c_uint64 * 1)(box.columns * precision.size_bytes),
-        (ctypes.c_uint * 2)(box.box_columns, box.box_rows),
-        (ctypes.c_uint * 2)(1, 1),
+        (ctypes.c_uint64 * rank)(*box.extents),
+        (ctypes.c_uint64 * (rank - 1))(*pitches),
+        (ctypes.c_uint * rank)(*box.box_extents),
+        (ctypes.c_uint * rank)(*[1] * rank),
         ctypes.c_int(INTERLEAVE_NONE),
         ctypes.c_int(SWIZZLE_128B),
         ctypes.c_int(L2_PROMOTION_256B),

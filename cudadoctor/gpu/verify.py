@@ -105,15 +105,17 @@ def check_attention_row(
     keys: Sequence[float],
     values: Sequence[float],
     scale: float,
-    stored: Precision,
+    precisions: tuple[Precision, Precision],
     where: str,
 ) -> Check:
     """One query's output against softmax(scale q K^T) V over the keys that it may see; without any, the output must be zero.
 
     got and q are [D], keys and values [n, D]. A score that errs by e changes its weight by the factor exp(e): with e_max the
     largest error of a score, numerator and denominator of the weighted mean each err by at most e_max + gamma(2 n + 8) of the
-    mean of |V|: one rounding a key, and fewer than one a key for rescaling after each tile.
+    mean of |V|: one rounding a key, and fewer than one a key for rescaling after each tile. `precisions` are those of the stored
+    result and of the weights exp(score - m) as they meet V: each is rounded once, the largest is at least 1.
     """
+    stored, weight = precisions
     width = len(q)
     if not len(keys):
         return Check(max(map(abs, got)), 0.0, where)
@@ -130,7 +132,9 @@ def check_attention_row(
         column_values = values[column::width]
         expected = dot(weights, column_values) / total
         size = dot(weights, map(abs, column_values)) / total
-        tolerance = relative * size * (1.0 + stored.unit_roundoff) + stored.unit_roundoff * abs(expected) + stored.smallest
+        rounded = (0.0 if weight is F32 else weight.unit_roundoff) * size + weight.smallest * sum(map(abs, column_values)) / total
+        inner = relative * size + rounded
+        tolerance = inner * (1.0 + stored.unit_roundoff) + stored.unit_roundoff * abs(expected) + stored.smallest
         checks.append(Check(abs(got[column] - expected), tolerance, f"{where}, column {column}"))
     return worst(checks)
 

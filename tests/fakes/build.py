@@ -27,13 +27,13 @@ def build_shared_library(source: Path, target: Path) -> Path:
     return _build(("cc", "gcc", "clang"), [*fast, f"-Wl,-soname,{target.name}", str(source)], target)
 
 
-def build_kernel_on_cpu(kernel: KernelSpec, folder: Path, kernels: Path | None = None) -> Path:
-    """`folder`/ENTRY.so, the kernel's source compiled for the CPU; skips the test without a C++ compiler."""
+def build_kernel_on_cpu(kernel: KernelSpec, folder: Path, kernels: Path | None = None) -> None:
+    """`folder`/ENTRY.so for each entry, the kernel's source compiled for the CPU; skips the test without a C++ compiler."""
     includes = [f"-I{ON_CPU}", f"-I{FAKES}", f"-I{kernels or kernels_folder()}"]
-    defines = [f'-DKERNEL_FILE="{kernel.file}"', f"-DKERNEL={kernel.entry}", *(f"-D{define}" for define in kernel.defines)]
-    language = ["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
-    flags = [*language, *includes, *defines, str(ON_CPU / "run_kernel.cpp")]
-    return _build(("c++", "g++", "clang++"), flags, folder / f"{kernel.entry}.so")
+    flags = ["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas", *includes, f'-DKERNEL_FILE="{kernel.file}"']
+    for entry in kernel.entries:
+        defines = [f"-DKERNEL={entry}", *(f"-D{define}" for define in kernel.defines)]
+        _build(("c++", "g++", "clang++"), [*flags, *defines, str(ON_CPU / "run_kernel.cpp")], folder / f"{entry}.so")
 
 
 def _build(compilers: Sequence[str], arguments: Sequence[str], target: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cudadoctor.gpu.cases import ATTENTION_CHECKED, GEMM_CHECKED, AttentionCase, GemmCase, GemmShape, checked_cases, timed_case
-from cudadoctor.gpu.catalog import CATALOG, GEMM_F16_TILED, KernelSpec, Operation
+from cudadoctor.gpu.catalog import CATALOG, GEMM_F16_TILED, Grid, KernelSpec, Operation
 from cudadoctor.gpu.numbers import NAN_BYTE
 
 MAX_MEMORY_BYTES = 64 << 20
@@ -23,10 +23,15 @@ def rng() -> random.Random:
 @every_kernel
 def test_checked_shapes_divide_by_no_tile(kernel: KernelSpec) -> None:
     for case in checked_cases(kernel.request(), rng()):
-        extents = (case.shape.m, case.shape.n) if isinstance(case, GemmCase) else (case.shape.queries,)
-        assert all(extent % tile for extent, tile in zip(extents, kernel.tile, strict=True))
-        x, y, z = case.grid(lambda: 1000)
-        tiles = [-(-extent // tile) for extent, tile in zip(extents, kernel.tile, strict=True)]
+        extents = (case.shape.m, case.shape.n) if isinstance(case, GemmCase) else (case.shape.queries, case.shape.keys)
+        assert all(extent % tile for extent, tile in zip(extents, kernel.tile, strict=False))
+        grids = case.grids(lambda: 1000)
+        assert len(grids) == len(kernel.entries)
+        x, y, z = grids[-1]
+        tiles = [
+            -(-extent // tile)
+            for extent, tile in zip(extents[: 2 if isinstance(case, GemmCase) else 1], kernel.tile, strict=False)
+        ]
         assert x * y * z >= math.prod(tiles), "a tile that is cut is there"
 
 
@@ -80,7 +85,7 @@ def test_padding_is_nan() -> None:
     ):
         assert isinstance(case, AttentionCase)
         shape, row_bytes = case.shape, case.width * case.precision.size_bytes
-        _, keys, values, _ = case.inputs
+        _, keys, values, *_ = case.inputs
         for batch, length in enumerate(shape.kv_lengths):
             head_start = batch * shape.kv_heads * shape.keys * row_bytes
             for content in (keys, values):
@@ -108,4 +113,5 @@ def test_parameters_are_those_of_the_operation(kernel: KernelSpec) -> None:
     if kernel.op is Operation.GEMM:
         assert values == [100, 101, 999, *shape]
     else:
-        assert values == [100, 101, 102, 999, 103, 1, 1, 33, 130, 1.0, 1]
+        more = {Grid.PLANE: [104] if kernel.passes != ("",) else [], Grid.LINE: [1], Grid.PERSISTENT: [1, 1]}[kernel.grid]
+        assert values == [100, 101, 102, 999, 103, 1, 1, 33, 130, 1.0, 1, *more]

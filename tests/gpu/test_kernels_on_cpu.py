@@ -14,6 +14,7 @@ import pytest
 
 from cudadoctor.gpu.catalog import (
     ATTN_F16_FUSED,
+    ATTN_F16_NAIVE,
     ATTN_F32_FUSED,
     GEMM_F16_TILED,
     GEMM_F32_NAIVE,
@@ -46,7 +47,7 @@ MISTAKES = [
     (GEMM_F32_TILED, "gemm/tiled.cuh", "k0 + k + j < K ?", "k0 + k + j <= K ?"),
     (GEMM_F16_TILED, "gemm/tiled.cuh", "const bool vectors = K % VEC == 0;", "const bool vectors = false; K -= K % 16;"),
     (GEMM_F32_TILED, "gemm/tiled.cuh", "if (col < N)", "if (col <= N)"),
-    (ATTN_F32_FUSED, "attention/fused.cuh", "query0 + row + r + Lk - Lq", "query0 + row + r + Lk - Lq + 1"),
+    (ATTN_F32_FUSED, "attention/fused.cuh", "query + r + shift", "query + r + shift + 1"),
     (
         ATTN_F32_FUSED,
         "attention/fused.cuh",
@@ -54,9 +55,11 @@ MISTAKES = [
         "const float m_safe = m_new;",
     ),
     (ATTN_F32_FUSED, "attention/fused.cuh", "acc.o[r][c] *= rescale;", ";"),
-    (ATTN_F16_FUSED, "attention/fused.cuh", "if (row0 + row < rows) load", "load"),
+    (ATTN_F16_FUSED, "attention/fused.cuh", "if (row < rows) vecs", "vecs"),
     (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "blockIdx.y / (heads / kv_heads)", "blockIdx.y % kv_heads"),
-    (ATTN_F32_FUSED, "attention/fused.cuh", "acc.l[r] > 0.0f ? 1.0f / acc.l[r] : 0.0f", "1.0f / acc.l[r]"),
+    (ATTN_F16_FUSED, "attention/fused.cuh", "key0 + BLOCK_KV > seen_by_all", "key0 > seen_by_all"),
+    (ATTN_F16_NAIVE, "attention/naive.cuh", "query + 1 + Lk - Lq", "query + Lk - Lq"),
+    (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),
 ]
 
 

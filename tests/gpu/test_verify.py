@@ -90,19 +90,19 @@ def test_attention_rows(scale: float) -> None:
     rng = random.Random(4)
     q, keys, values = matrix(rng, 16), matrix(rng, 16 * 9), matrix(rng, 16 * 9)
     right = attention(q, keys, values, scale)
-    assert verify.check_attention_row(right, q, keys, values, scale, F32, "").passed
+    assert verify.check_attention_row(right, q, keys, values, scale, (F32, F32), "").passed
     strongest = max(range(9), key=lambda j: verify.dot(q, keys[j * 16 : j * 16 + 16]))
     others = [slice(j * 16, j * 16 + 16) for j in range(9) if j != strongest]
     one_missing = attention(q, sum((keys[o] for o in others), array("f")), sum((values[o] for o in others), array("f")), scale)
-    assert not verify.check_attention_row(one_missing, q, keys, values, scale, F32, "").passed
-    assert not verify.check_attention_row([math.nan, *right[1:]], q, keys, values, scale, F32, "").passed
+    assert not verify.check_attention_row(one_missing, q, keys, values, scale, (F32, F32), "").passed
+    assert not verify.check_attention_row([math.nan, *right[1:]], q, keys, values, scale, (F32, F32), "").passed
 
 
 def test_a_query_without_keys_must_give_exactly_zero() -> None:
     q, nothing = array("f", [1.0] * 16), array("f")
-    assert verify.check_attention_row([0.0] * 16, q, nothing, nothing, 1.0, F32, "").passed
-    assert not verify.check_attention_row([0.0] * 15 + [1e-30], q, nothing, nothing, 1.0, F32, "").passed
-    assert not verify.check_attention_row([math.nan] * 16, q, nothing, nothing, 1.0, F32, "").passed
+    assert verify.check_attention_row([0.0] * 16, q, nothing, nothing, 1.0, (F32, F32), "").passed
+    assert not verify.check_attention_row([0.0] * 15 + [1e-30], q, nothing, nothing, 1.0, (F32, F32), "").passed
+    assert not verify.check_attention_row([math.nan] * 16, q, nothing, nothing, 1.0, (F32, F32), "").passed
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.6, -0.6])

@@ -148,7 +148,7 @@ def _suite(number: int, suite: Suite, report: Report, charset: Charset) -> Eleme
         "id": str(number),
         "timestamp": time[0] if time is not None else NO_TIME,
         "hostname": inert.value(report.node or "", charset, inert.CELL_LIMIT) or "localhost",
-        "time": f"{suite.seconds:.6f}",
+        "time": f"{suite.seconds:.3f}",
         "tests": str(len(suite.cases)),
         **{ending.value[1]: str(_count(suite.cases, ending)) for ending in Ending if ending.value[1]},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from itertools import groupby
@@ -39,6 +40,12 @@ PREDICTED = "Predicted from its files, which were not loaded."
 PTX_TOO_NEW = 222
 OLDEST_GPU = {"flash-attn": ComputeCapability(8, 0), "flash-attn-3": ComputeCapability(9, 0)}
 """GPUs below are not supported by the sources either (README of flash-attention): building does not help."""
+
+
+NAMES_ITS_CUDA = re.compile(r"(-cu(?:da)?)1\d(x?)$")
+"""cupy-cuda12x, faiss-gpu-cu12."""
+ON_TORCH_S_INDEX = frozenset({"torchvision", "torchaudio", "xformers", "torchao", "torchcodec"})
+"""Packages that PyTorch's own index has for each CUDA (its listing)."""
 
 
 def judged_names(case: Case) -> frozenset[str]:
@@ -192,19 +199,27 @@ def of_other_cuda_major(case: Case) -> Iterable[Problem]:
 
 
 def _other_build(case: Case, lack: Lack) -> Remedy:
+    """The package's build for torch's CUDA: by its name, by torch's own index, else built here."""
     python, name = fixes.interpreter(case.snapshot), lack.package.name
     build = torch(case.snapshot)
     runtime = maybe(torch_cuda_version(build)) if build is not None else None
     major = f"CUDA {runtime.major}" if runtime is not None else "torch's CUDA"
-    build_it = " --no-build-isolation --no-cache-dir" if is_for_torch(lack.package) else ""
-    return Remedy(
-        Fix(
-            title=f"Install the build of {name} for {major}"
-            + (", or build it here against the installed torch" if build_it else ""),
-            commands=(f"{python} -m pip install --force-reinstall --no-deps{build_it} {name}",),
-            where=Where.VENV,
+    title = f"Install the build of {name} for {major}"
+    renamed = NAMES_ITS_CUDA.sub(rf"\g<1>{runtime.major}\g<2>", name) if runtime is not None else name
+    if renamed != name:
+        commands: tuple[str, ...] = (
+            f"{python} -m pip uninstall -y {name}",
+            library_fixes.install_command(case.snapshot, [renamed]),
         )
-    )
+    elif name in ON_TORCH_S_INDEX and runtime is not None:
+        index = f"https://download.pytorch.org/whl/{runtime.tag}"
+        commands = (f"{python} -m pip install --force-reinstall --no-deps {name} --index-url {index}",)
+    elif is_for_torch(lack.package):
+        title += ", or build it here against the installed torch"
+        commands = (f"{python} -m pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {name}",)
+    else:
+        commands = (f"{python} -m pip install --force-reinstall --no-deps {name}",)
+    return Remedy(Fix(title=title, commands=commands, where=Where.VENV))
 
 
 def _lacks(case: Case, lack: Lack, what: str, why: str, remedies: tuple[Remedy, ...]) -> Problem:

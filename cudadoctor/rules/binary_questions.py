@@ -96,18 +96,22 @@ def on_gpus(case: Case) -> tuple[OnGpu, ...]:
         return ()
     supports = maybe(case.snapshot.driver.driver_cuda_version)
     isa = case.matrices.toolkits.ptx_isa(supports) if supports is not None else None
-    pairs = ((package, gpu) for package in listed if package.name != "torch" for gpu in gpus_with_capability(case))
-    answers = (_on_gpu(case, package, gpu, Gpu(gpu.compute_capability, isa)) for package, gpu in pairs)
-    return tuple(answer for answer in answers if answer.verdict is not Verdict.NO_KERNELS)
+    gpus = gpus_with_capability(case)
+    capabilities = {gpu.compute_capability for gpu in gpus}
+    found: list[OnGpu] = []
+    for package in (package for package in listed if package.name != "torch"):
+        files = tuple(file for file in files_in_use(case, package) if file.modules)
+        answers = {capability: _judged(package, files, Gpu(capability, isa)) for capability in capabilities} if files else {}
+        found += [OnGpu(package, files, gpu, *answers[gpu.compute_capability]) for gpu in gpus if files]
+    return tuple(answer for answer in found if answer.verdict is not Verdict.NO_KERNELS)
 
 
-def _on_gpu(case: Case, package: BinaryPackage, gpu: GpuWithCapability, judged_for: Gpu) -> OnGpu:
-    files = tuple(file for file in files_in_use(case, package) if file.modules)
-    judgements = deciding(judge(file.modules, judged_for) for file in files)
+def _judged(package: BinaryPackage, files: tuple[BinaryFile, ...], gpu: Gpu) -> tuple[Verdict, tuple[int, ...], int]:
+    """The verdict, the errors of modules that cannot be used, and the number of modules that count."""
+    judgements = deciding(judge(file.modules, gpu) for file in files)
     whole = package.complete and not any(file.unread for file in files)
     errors = tuple(sorted({code for judgement in judgements for code in judgement.errors}))
-    count = sum(judgement.judged for judgement in judgements)
-    return OnGpu(package, files, gpu, _verdict(judgements, whole=whole), errors, count)
+    return _verdict(judgements, whole=whole), errors, sum(judgement.judged for judgement in judgements)
 
 
 def _verdict(judgements: tuple[Judgement, ...], *, whole: bool) -> Verdict:

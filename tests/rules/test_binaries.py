@@ -229,6 +229,21 @@ def test_an_extension_for_another_cuda_major() -> None:
     assert "Predicted" in finding.why
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("xformers", "xformers --index-url https://download.pytorch.org/whl/cu128"),
+        ("cupy-cuda11x", "pip install cupy-cuda12x"),
+        ("faiss-gpu-cu11", "pip install faiss-gpu-cu12"),
+        ("my-extension", "--no-build-isolation --no-cache-dir my-extension"),
+    ],
+)
+def test_the_build_for_torch_s_cuda(name: str, command: str) -> None:
+    snapshot = machine(extension(name, modules("sm_80"), **without("libcudart.so.11.0")))
+    (finding,) = findings(snapshot, "extension-cuda-major-mismatch")
+    assert finding.fixes[0].commands[-1].endswith(command)
+
+
 def test_a_copy_of_the_other_major_out_of_the_loader_s_reach_does_not_help() -> None:
     lacking = without("libcudart.so.13", elsewhere=("/usr/local/cuda-13.0/lib64/libcudart.so.13",))
     assert loud(machine(extension("xformers", modules("sm_80"), **lacking))) == [

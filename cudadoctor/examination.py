@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from cudadoctor.gpu.catalog import FULL, QUICK
+from cudadoctor.gpu.catalog import FULL, LADDER, QUICK
 from cudadoctor.gpu.description import DriverDescription
 from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, all_devices_environment, describe_driver
 from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, ProofRun
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DESCRIBE_LIMIT_S = 6.0
 """Longest wait for cuInit and the devices' attributes; a healthy driver of eight GPUs without persistence mode needs less."""
 LONGEST_PROBE_S = 10.0
+PROBES_SHARE = 0.5
+"""Of a short deadline, what probes may use: proofs come after them, and must not be lost to a program that hangs."""
 REPORT_RESERVE_S = 0.5
 """Kept of the deadline for judging and printing."""
 
@@ -61,7 +63,7 @@ def examine(
     deadline = time.monotonic() + timeout - REPORT_RESERVE_S
     options = ProbeOptions(
         python=python or "",
-        timeout_s=min(LONGEST_PROBE_S, timeout),
+        timeout_s=min(LONGEST_PROBE_S, timeout * PROBES_SHARE),
         torch_child_options=("--no-proofs",) if run_kernels == "nothing" else (),
         variable_names=frozenset(row.name for row in matrices.env.variables),
     )
@@ -110,6 +112,7 @@ def _proof_run(machine: Snapshot, word: DriverWord, deadline: float, run_kernels
         nvrtc=tuple(nvrtc_choices(machine)),
         nvcc=tuple(nvcc_choices(machine)),
         kernels=FULL if run_kernels == "all" else QUICK,
+        ladder=LADDER,
         gpu_numbers=gpu_numbers(machine, word.proven),
     )
     return ProofRun(request, deadline)

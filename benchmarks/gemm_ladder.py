@@ -6,7 +6,8 @@ Needs a GPU, torch and an NVRTC (torch's own). Every kernel is compiled by NVRTC
 driver API on torch's memory. Before any timing: odd shapes and large magnitudes against float64, error at most twice the
 library's of the same precision, outputs filled with NaN, guard elements behind them, two runs equal to the bit. Timing: random
 normal data, CUDA events, kernels and library interleaved in rotating order, L2 flushed before each launch, median of the rounds.
-After each launch, still on the GPU, a probe reads the SM clock.
+Then a build of each kernel that reads clock64 and globaltimer tells the SM clock inside it, which power sets; of the library only
+the time can be known.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -27,7 +29,7 @@ import torch
 
 from cudadoctor.gpu.cases import cdiv
 from cudadoctor.gpu.catalog import CATALOG, DataType, Grid, KernelSpec, LayoutOfB, Operands, Operation
-from cudadoctor.gpu.device import Device, Function
+from cudadoctor.gpu.device import Device, Function, Module
 from cudadoctor.gpu.driver_api import Driver
 from cudadoctor.gpu.numbers import PRECISIONS
 from cudadoctor.gpu.nvrtc_child import Nvrtc
@@ -47,15 +49,19 @@ CHECKED = ((1, 8, 8), (300, 264, 136), (1000, 2056, 520), (4096, 4096, 4096))
 CHECKED_ODD = ((1, 1, 1), (77, 5, 37), (333, 517, 259), (1, 4, 4), (4096, 4096, 4096))
 LARGE = 2.0**6
 """Factor of the inputs in the check of large magnitudes: sums stay below fp16's 65,504."""
-CLOCK_PROBE = """
-extern "C" __global__ void clock_probe(long long* out) {
-    unsigned long long start, now;
+CLOCK_LAUNCHES = 7
+ENTRY_BODY = re.compile(r"^    (?:Gemm::run|gemm_naive<\w+>)\(.*\);$", re.MULTILINE)
+CLOCK_VARIABLE = "ladder_clock"
+CLOCK_AROUND = """
     const long long cycles = clock64();
+    unsigned long long start, end;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < 40000);
-    out[0] += clock64() - cycles;
-    out[1] += now - start;
-}
+{body}
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end));
+    if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) {{
+        ladder_clock[0] = clock64() - cycles;
+        ladder_clock[1] = end - start;
+    }}
 """
 
 
@@ -66,7 +72,6 @@ class Candidate:
     name: str
     run: Callable[[], object]
     milliseconds: list[float] = field(default_factory=list)
-    megahertz: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,11 @@ class Loaded:
     """A kernel on the device."""
 
     spec: KernelSpec
+    module: Module
     function: Function
     device: Device
     target: str
     compile_s: float
-    log: str
 
     def launcher(self, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Callable[[], None]:
         """Launches it on these matrices. b is as the kernel wants it stored."""
@@ -122,19 +127,20 @@ class Builder:
         kind = "ptx" if arch.startswith("compute") else "cubin"
         options = [f"--gpu-architecture={arch}", "-std=c++17", *(f"-D{define}" for define in spec.defines)]
         options += ["--no-cache"] if self.nvrtc.version() >= [12, 9] else []
-        options += ["--ptxas-options=-v"] if kind == "cubin" else []
         started = time.perf_counter()
-        code, log = self.nvrtc.compile(source, spec.file, options, kind)
+        code, _ = self.nvrtc.compile(source, spec.file, options, kind)
         compile_s = time.perf_counter() - started
-        function = self.device.load(code).function(spec.entry)
+        module = self.device.load(code)
+        function = module.function(spec.entry)
         if spec.dynamic_smem_bytes:
             function.use_dynamic_smem(spec.dynamic_smem_bytes)
-        return Loaded(spec, function, self.device, arch, compile_s, log)
+        return Loaded(spec, module, function, self.device, arch, compile_s)
 
-    def clock_probe(self) -> Function:
-        """A kernel of one thread that counts cycles and nanoseconds for 40 us."""
-        code, _ = self.nvrtc.compile(CLOCK_PROBE, "clock_probe.cu", [f"--gpu-architecture={self.own}"], "cubin")
-        return self.device.load(code).function("clock_probe")
+
+def with_clock(source: str) -> str:
+    """The source with the first CTA's cycles and nanoseconds left in a variable."""
+    body = ENTRY_BODY.findall(source)[-1]
+    return f"__device__ unsigned long long {CLOCK_VARIABLE}[2];\n" + source.replace(body, CLOCK_AROUND.format(body=body))
 
 
 def stored_b(spec: KernelSpec, b: torch.Tensor) -> torch.Tensor:
@@ -181,28 +187,46 @@ def check_all(kernel: Loaded) -> list[str]:
     return [f"{shape} x{scale:g}: {text}" for shape, scale, text in found if text]
 
 
-def measure(candidates: Sequence[Candidate], rounds: int, probe: Function) -> None:
+def measure(candidates: Sequence[Candidate], rounds: int) -> None:
     """Time each candidate once a round, each round beginning one further; two rounds to warm up do not count."""
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    ticks = torch.zeros(2, dtype=torch.int64, device="cuda")
     for number in range(-2, rounds):
         for place in range(len(candidates)):
             candidate = candidates[(place + number) % len(candidates)]
             flush.fill_(number & 1)
-            ticks.zero_()
             begin.record()
             candidate.run()
             end.record()
-            probe.launch((1, 1, 1), (1, 1, 1), (ctypes.c_uint64(ticks.data_ptr()),))
             end.synchronize()
-            cycles, nanoseconds = ticks.tolist()
             if number >= 0:
                 candidate.milliseconds.append(begin.elapsed_time(end))
-                candidate.megahertz.append(1e3 * cycles / nanoseconds)
 
 
-def ladder_at(size: int, dtype: DataType, kernels: Sequence[Loaded], rounds: int, probe: Function) -> list[dict[str, Any]]:
+def read_words(build: Loaded, count: int) -> list[int]:
+    """What the kernel left in its variable for the clock."""
+    host = (ctypes.c_uint64 * count)()
+    address = ctypes.c_uint64(build.module.variable(CLOCK_VARIABLE))
+    build.device.driver.call("cuMemcpyDtoH_v2", host, address, ctypes.c_size_t(ctypes.sizeof(host)))
+    return list(host)
+
+
+def megahertz(builder: Builder, kernel: Loaded, operands: Sequence[torch.Tensor]) -> float:
+    """The SM clock inside the kernel, median of some launches under the conditions of `measure`."""
+    build = builder.load(kernel.spec, None, with_clock)
+    launch = build.launcher(*operands)
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    found = []
+    for number in range(CLOCK_LAUNCHES):
+        flush.fill_(number)
+        launch()
+        torch.cuda.synchronize()
+        cycles, nanoseconds = read_words(build, 2)
+        found.append(1e3 * cycles / max(nanoseconds, 1))
+    return statistics.median(found)
+
+
+def ladder_at(builder: Builder, size: int, dtype: DataType, kernels: Sequence[Loaded], rounds: int) -> list[dict[str, Any]]:
     """A row of figures for the library and each kernel at size^3."""
     kind = TYPES[dtype]
     a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
@@ -212,14 +236,15 @@ def ladder_at(size: int, dtype: DataType, kernels: Sequence[Loaded], rounds: int
         Candidate("torch.mm NT", lambda: torch.mm(a, b.t(), out=d)),
         Candidate("torch.mm NN", lambda: torch.mm(a, b_kn, out=d)),
     ]
-    for kernel in kernels:
-        stored = b_kn if kernel.spec.layout_of_b is LayoutOfB.KN else b
+    operands = [(a, b_kn if kernel.spec.layout_of_b is LayoutOfB.KN else b, d) for kernel in kernels]
+    for kernel, matrices in zip(kernels, operands, strict=True):
         name = kernel.spec.name + (f" ({kernel.target})" if kernel.target.startswith("compute") else "")
-        candidates.append(Candidate(name, kernel.launcher(a, stored, d)))
-    measure(candidates, rounds, probe)
+        candidates.append(Candidate(name, kernel.launcher(*matrices)))
+    measure(candidates, rounds)
+    clocks = [megahertz(builder, *pair) for pair in zip(kernels, operands, strict=True)]
     medians = [statistics.median(candidate.milliseconds) for candidate in candidates]
     rows = []
-    for candidate, middle in zip(candidates, medians, strict=True):
+    for candidate, middle, clock in zip(candidates, medians, (0.0, 0.0, *clocks), strict=True):
         tenths = statistics.quantiles(candidate.milliseconds, n=10)
         rows.append(
             {
@@ -232,7 +257,7 @@ def ladder_at(size: int, dtype: DataType, kernels: Sequence[Loaded], rounds: int
                 "ratio": min(medians[:2]) / middle,
                 "ratio_nt": medians[0] / middle,
                 "ratio_nn": medians[1] / middle,
-                "mhz": statistics.median(candidate.megahertz),
+                "mhz": clock,
             }
         )
     return rows
@@ -242,7 +267,8 @@ def line_of(row: dict[str, Any]) -> str:
     """One line of the table; ratios are to the faster library call, to its NT and to its NN."""
     return (
         f"{row['dtype']:5}{row['size']:5} {row['name']:40}{row['ms']:9.4f} ms {row['tflops']:6.1f} TFLOPS {row['ratio']:6.3f} "
-        f"nt {row['ratio_nt']:.3f} nn {row['ratio_nn']:.3f} spread {row['spread']:.1%} {row['mhz']:.0f} MHz"
+        f"nt {row['ratio_nt']:.3f} nn {row['ratio_nn']:.3f} spread {row['spread']:.1%}"
+        + (f" {row['mhz']:.0f} MHz" if row["mhz"] else "")
     )
 
 
@@ -292,19 +318,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kernel = builder.load(spec, target)
             problems = check_all(kernel)
             wrong += bool(problems)
-            used = [
-                line.split(":", 1)[1].strip() for line in kernel.log.splitlines() if "Used" in line or "spill" in line.lower()
-            ]
-            print(f"{spec.name} {kernel.target} compile {kernel.compile_s:.2f} s {used} {problems or 'right'}", flush=True)
+            print(f"{spec.name} {kernel.target} compile {kernel.compile_s:.2f} s {problems or 'right'}", flush=True)
             if not problems:
                 kernels.append(kernel)
     rows: list[dict[str, Any]] = []
-    probe = builder.clock_probe()
     for dtype in DataType:
         of_type = [kernel for kernel in kernels if kernel.spec.dtype is dtype]
         for size in options.sizes if of_type else ():
             chosen = [kernel for kernel in of_type if fast_enough(kernel.spec, size)]
-            rows += ladder_at(size, dtype, chosen, options.rounds, probe)
+            rows += ladder_at(builder, size, dtype, chosen, options.rounds)
             for row in rows[-len(chosen) - 2 :]:
                 print(line_of(row), flush=True)
     after = conditions()

@@ -10,6 +10,7 @@
  *   FAKE_CUDA_LAUNCH_ERROR    result that the first wait after a launch gives, and every call after it (a sticky fault)
  *   FAKE_CUDA_COMPUTE         1: launches compute what the kernel's name promises; else they do nothing
  *   FAKE_CUDA_KERNELS         folder of NAME.so, each a kernel compiled for the CPU (cuda_on_cpu.h), launched in place of that
+ *   FAKE_CUDA_SHARED_MEMORY   most bytes of dynamic shared memory that a kernel may ask for
  *   FAKE_CUDA_WRITE_PAST      1: a launch also writes behind the end of its output
  *   FAKE_CUDA_NAMELESS        1: cuGetErrorName and cuGetErrorString fail, as in the toolkit's stub
  *
@@ -258,13 +259,26 @@ CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes) {
 
 /* ---- launches ---- */
 
+enum { F32, F16, BF16 };  /* the argument `half` */
+
 static float get(const void *data, size_t index, int half) {
-    return half ? half_to_float(((const uint16_t *)data)[index]) : ((const float *)data)[index];
+    if (half == F32) return ((const float *)data)[index];
+    uint16_t bits = ((const uint16_t *)data)[index];
+    if (half == F16) return half_to_float(bits);
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
 }
 
 static void put(void *data, size_t index, int half, float value) {
-    if (half) ((uint16_t *)data)[index] = float_to_half(value);
-    else ((float *)data)[index] = value;
+    if (half == F16) ((uint16_t *)data)[index] = float_to_half(value);
+    else if (half == F32) ((float *)data)[index] = value;
+    else {
+        uint32_t wide;
+        memcpy(&wide, &value, sizeof wide);
+        ((uint16_t *)data)[index] = (uint16_t)((wide + 0x7fffu + (wide >> 16 & 1u)) >> 16);
+    }
 }
 
 static float *widened(const void *data, size_t count, int half) {
@@ -323,6 +337,27 @@ static size_t attention(void **parameters, int half, int batch) {
     return (size_t)batch * heads * Lq * D;
 }
 
+CUresult cuFuncSetAttribute(const char *function, int attribute, int value) {
+    (void)function;
+    ENTER();
+    return attribute == 8 && value <= number("FAKE_CUDA_SHARED_MEMORY", 232448) ? 0 : 1;
+}
+
+/* Keeps the address where a launch looks for a pointer; refuses what the real one refuses. */
+CUresult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,
+                                const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+    (void)interleave; (void)promotion; (void)fill;
+    ENTER();
+    unsigned bytes = type == 7 ? 4 : 2;
+    int aligned = (uintptr_t)map % 64 == 0 && (uintptr_t)address % 16 == 0 && extents[0] && extents[1];
+    for (unsigned i = 0; i + 1 < rank; ++i) aligned = aligned && strides[i] % 16 == 0;
+    for (unsigned i = 0; i < rank; ++i) aligned = aligned && box[i] && box[i] <= 256 && steps[i] == 1;
+    if (!aligned || swizzle != 3 || box[0] * bytes > 128) return 1;
+    memset(map, 0, 128);
+    memcpy(map, &address, sizeof address);
+    return 0;
+}
+
 typedef void (*Runner)(const unsigned *grid, const unsigned *block, void **parameters);
 
 static Runner kernel_on_cpu(const char *function) {
@@ -346,7 +381,7 @@ CUresult cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned
         return 0;
     }
     if (!number("FAKE_CUDA_COMPUTE", 0)) return 0;
-    int half = strstr(function, "_f16_") != NULL, is_gemm = !strncmp(function, "gemm", 4);
+    int half = strstr(function, "_bf16_") ? BF16 : strstr(function, "_f16_") ? F16 : F32, is_gemm = !strncmp(function, "gemm", 4);
     size_t count = is_gemm ? gemm(parameters, half) : attention(parameters, half, (int)gz);
     if (number("FAKE_CUDA_WRITE_PAST", 0)) put(POINTER(is_gemm ? 2 : 3), count, half, 1.0f);
     return 0;

@@ -308,6 +308,25 @@ ROWS = (
         gpus=("RTX 5090",),
     ),
     Row(
+        "images in arguments made of arguments, a builder with CMake, and a runtime",
+        "ARG OS=24.04\nARG CUDA=12.8.1\nARG DEV=nvidia/cuda:${CUDA}-devel-ubuntu${OS}\n"
+        "ARG RUN=nvidia/cuda:${CUDA}-runtime-ubuntu${OS}\nFROM ${DEV} AS build\nRUN apt-get install -y gcc-14 g++-14\n"
+        "RUN if true; then export A=1; fi && cmake -B build -DGGML_CUDA=ON . && cmake --build build\n"
+        "FROM ${RUN}\nCOPY --from=build /app/lib /app\n",
+        {},
+    ),
+    Row(
+        "FORCE_CUDA and a list in ENV, a project that is there as a folder",
+        "FROM nvidia/cuda:12.4.1-runtime-ubuntu22.04\nENV FORCE_CUDA=1\nARG TORCH_CUDA_ARCH_LIST=8.9\n"
+        'ENV TORCH_CUDA_ARCH_LIST="${TORCH_CUDA_ARCH_LIST}"\nRUN pip install --user -e detectron2_repo\n',
+        {"nvcc-missing": (E, 5)},
+    ),
+    Row(
+        "cuda-compat in a cache that the container runtime makes anew",
+        "FROM nvidia/cuda:12.4.1-base-ubuntu22.04\nRUN ldconfig /usr/local/cuda-12.4/compat/ && ldconfig /x/stubs\n",
+        {},
+    ),
+    Row(
         "an image that nobody knows",
         "FROM registry.example.com/team/base:7\nRUN pip install transformers\n",
         {},
@@ -483,7 +502,9 @@ def test_both_forms_of_env() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a && b; c | d || e", [("a",), ("b",), ("c",), ("d",), ("e",)]),
+        ("a && b; c | d || e && f", [("a",), ("b",), ("c",), ("d",), ("f",)]),
+        ("x=$(echo 12.4.1 | cut -d. -f1,2) y$(echo 12.4.1 | cut -d'.' -f 1)", [("y12",)]),
+        ('echo "$(a && b; c)" d', [("echo", "$(a && b; c)", "d")]),
         ("X=1 pip install 'a b' \"c\"", [("pip", "install", "a b", "c")]),
         ('["pip", "install", "torch"]', [("pip", "install", "torch")]),
         ('["/bin/bash", "-c", "a && b"]', [("a",), ("b",)]),
@@ -541,9 +562,18 @@ def test_known_images(reference: str, toolkit: str | None, torch: str | None, is
     assert image.known_contents is is_known
 
 
+CHOICE = "VERSION='torch==2.6.0.*' || VERSION='torch'; pip install -U $VERSION --extra-index-url "
+CUT = 'conda install -c pytorch "pytorch=2.1.1" "pytorch-cuda=$(echo 12.1.0 | cut -d\'.\' -f 1-2)"'
+
+
 @pytest.mark.parametrize(
     ("command", "version", "build"),
     [
+        (f"[ -n x ] && {CHOICE} {WHL}/cu124", "2.6.0+cu124", TorchBuild.CUDA),
+        (f"[ -n x ] && {CHOICE} {WHL}/cu121", "2.6.0", TorchBuild.CUDA),
+        (CUT, "2.1.1", TorchBuild.CUDA),
+        (f"case $X in a) exit 1 ;; *) {CUT} ;; esac", "2.1.1", TorchBuild.CUDA),
+        ("pip install torch==1.10 -f https://download.pytorch.org/whl/cu111/torch_stable.html", "1.10+cu111", TorchBuild.CUDA),
         ("pip install torch==2.5.1+cu121 -f x", "2.5.1+cu121", TorchBuild.CUDA),
         (f"pip3 install --extra-index-url {WHL}/cu118 torch==2.4.0", "2.4.0+cu118", TorchBuild.CUDA),
         ("python3 -m pip install torch==2.6.0", "2.6.0", TorchBuild.CUDA),
@@ -567,10 +597,11 @@ def test_a_plain_install_on_aarch64_is_what_the_index_has_there(tmp_path: Path) 
     assert known(torch_of(image).build) is TorchBuild.CPU
 
 
-def test_torch_that_comes_with_another_package_is_unknown(tmp_path: Path) -> None:
-    image = read(tmp_path, "FROM python:3.11\nRUN pip install vllm\n").image
+@pytest.mark.parametrize("command", ["pip install vllm", "pip install dist/*.whl", "pip install .", "uv sync", "poetry install"])
+def test_torch_that_comes_with_something_else_is_unknown(tmp_path: Path, command: str) -> None:
+    image = read(tmp_path, f"FROM python:3.11\nRUN {command}\n").image
     assert isinstance(image.python.torch, Missing)
-    assert "vllm" in image.python.torch.detail
+    assert command.split()[-1] in image.python.torch.detail
 
 
 def test_facts_name_file_and_line(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def _package(command: Command, text: str, line: PipLine, image: Image, kitchen: 
         _project(command, text, line, image, kitchen)
         return
     name, specifier = named(text)
+    if text.endswith(".whl") and "://" not in text and name != "torch":
+        _unclear(command, image)  # what a wheel of the context depends on is not known
     if not name:
         return
     place = Placed(exact_version(specifier), command.line, f"RUN pip install {text}")
@@ -324,7 +326,10 @@ def _ln(command: Command, image: Image, kitchen: Kitchen) -> None:
 
 
 def _ldconfig(command: Command, image: Image, kitchen: Kitchen) -> None:
-    """ldconfig makes the link libcuda.so.1 in every folder that it is given."""
+    """ldconfig makes the link libcuda.so.1 in every folder that it is given.
+
+    What it writes to the loader's cache does not last: the NVIDIA container runtime makes the cache anew at start.
+    """
     del kitchen
     folders = [word for word in command.words[1:] if word.startswith("/")]
     folders += [folder.value for folder in image.loader_folders]

@@ -16,6 +16,7 @@ ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 WRAPPERS = frozenset({"sudo", "time", "exec", "nohup", "env", "command", "then", "do", "else", "!", "{"})
 """Words in front of a command that do not change what it is."""
 SEPARATORS = "&|;()\n"
+CUT = re.compile(r"""\$\(\s*echo\s+"?([\w.]{1,40})"?\s*\|\s*cut\s+-d\s*["']?([.\-_])["']?\s+-f\s*(\d(?:[-,]\d?)*)\s*\)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,65 +77,80 @@ def _simple(pieces: Sequence[Piece], lookup: Lookup) -> Iterator[Command]:
 
 
 def _raw_commands(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[str]]]:
-    """Each command as its raw words and the line of the first."""
+    """Each command as its raw words and the line of the first; those behind `||`, which run where another failed, left out."""
     words: list[str] = []
-    line = 0
-    for at, word in _tokens(pieces):
-        if word in ("", ";"):
-            if words:
+    line, operators = 0, ""
+    for at, word, is_operator in _Tokens().of(pieces):
+        if is_operator:
+            if words and not operators.endswith("||"):
                 yield line, words
+            operators = (word if words else operators + word)[-2:]
             words = []
             continue
         line = line if words else at
         words.append(word)
-    if words:
+    if words and not operators.endswith("||"):
         yield line, words
 
 
-def _tokens(pieces: Sequence[Piece]) -> Iterator[tuple[int, str]]:
-    """Words with their quotes and lines; an empty word ends a command."""
-    word: list[str] = []
-    begun = 0
-    quote, nesting = "", 0
-    for piece in pieces:
+class _Tokens:
+    """Takes shell text apart into words with their quotes, and operators, each with its line."""
+
+    def __init__(self) -> None:
+        self.word: list[str] = []
+        self.begun = 0
+        self.quote = ""
+        self.nesting = 0
+
+    def of(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, str, bool]]:
+        """Line, text, and whether it is an operator."""
+        for piece in pieces:
+            yield from self._piece(piece)
+        yield from self._ended()
+
+    def _piece(self, piece: Piece) -> Iterator[tuple[int, str, bool]]:
         text = piece.text + ("\n" if piece.ends_command else " ")
         at = 0
         while at < len(text):
             sign = text[at]
+            if sign == "#" and not self.word and not self.quote and piece.ends_command:
+                break  # a comment of a here-document; in a continued line the parser has taken them out
+            length = self._within_word(text, at)
+            if length:
+                self.begun = self.begun if self.word else piece.line
+                self.word.append(text[at : at + length])
+                at += length
+                continue
+            yield from self._ended()
+            if sign in SEPARATORS:
+                yield piece.line, sign, True
             at += 1
-            if sign == "\\" and quote != "'" and at < len(text):
-                word.append(sign + text[at])
-                at += 1
-            elif quote:
-                word.append(sign)
-                quote = "" if sign == quote else quote
-            elif sign in "'\"`":
-                begun = begun if word else piece.line
-                word.append(sign)
-                quote = sign
-            elif sign == "$" and text[at : at + 1] == "(":
-                begun = begun if word else piece.line
-                word.append("$(")
-                nesting, at = nesting + 1, at + 1
-            elif nesting:
-                word.append(sign)
-                nesting += {"(": 1, ")": -1}.get(sign, 0)
-            elif sign == "#" and not word and not piece.ends_command:
-                word.append(sign)
-            elif sign == "#" and not word:
-                at = len(text)
-                yield piece.line, ""
-            elif sign in SEPARATORS or sign.isspace():
-                if word:
-                    yield begun, "".join(word)
-                word = []
-                if sign in SEPARATORS:
-                    yield piece.line, ""
-            else:
-                begun = begun if word else piece.line
-                word.append(sign)
-    if word:
-        yield begun, "".join(word)
+        if piece.ends_command and not self.quote and not self.nesting:
+            yield from self._ended()
+            yield piece.line, "\n", True
+
+    def _within_word(self, text: str, at: int) -> int:
+        """How many characters at this place belong to a word; 0 for a blank or an operator outside of quotes."""
+        sign = text[at]
+        if sign == "\\" and self.quote != "'":
+            return 2
+        if self.quote:
+            self.quote = "" if sign == self.quote else self.quote
+        elif sign in "'\"`":
+            self.quote = sign
+        elif text.startswith("$(", at):
+            self.nesting += 1
+            return 2
+        elif self.nesting:
+            self.nesting += {"(": 1, ")": -1}.get(sign, 0)
+        elif sign in SEPARATORS or sign.isspace():
+            return 0
+        return 1
+
+    def _ended(self) -> Iterator[tuple[int, str, bool]]:
+        if self.word:
+            yield self.begun, "".join(self.word), False
+        self.word = []
 
 
 def _command(line: int, raw: list[str], lookup: Lookup) -> Command | None:
@@ -159,9 +175,20 @@ def _command(line: int, raw: list[str], lookup: Lookup) -> Command | None:
 
 def _expanded(raw: list[str], lookup: Lookup) -> Iterator[str]:
     for word in raw:
-        expanded = expand(word, lookup).text
+        expanded = CUT.sub(_cut, expand(word, lookup).text)
         plain = unquoted(expanded)
         if "$" in word and not {'"', "'"} & set(word) and " " in plain.strip():
             yield from plain.split()  # an unquoted variable with blanks is several words
         elif plain:
             yield plain
+
+
+def _cut(match: re.Match[str]) -> str:
+    """What `$(echo 12.4.1 | cut -d. -f1,2)` prints: how Dockerfiles shorten a version."""
+    parts = match[1].split(match[2])
+    wanted: list[str] = []
+    for numbers in match[3].split(","):
+        first, dash, last = numbers.partition("-")
+        start = int(first or 1) - 1
+        wanted += parts[start : (int(last) if last else len(parts)) if dash else start + 1]
+    return match[2].join(wanted)

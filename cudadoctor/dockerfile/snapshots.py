@@ -83,7 +83,7 @@ class _Writer:
         stub = self.image.stub_as_soname
         search = self.variables().get("LD_LIBRARY_PATH", "").split(":")
         folders = [folder.rstrip("/") for folder in (*search, *(each.value for each in self.image.loader_folders))]
-        if stub is None or (stub.value.rstrip("/") not in folders and "ldconfig" not in stub.because):
+        if stub is None or stub.value.rstrip("/") not in folders:
             return Driver()
         path = f"{stub.value.rstrip('/')}/libcuda.so.1"
         way = "LD_LIBRARY_PATH" if stub.value.rstrip("/") in search else "ld.so.cache"

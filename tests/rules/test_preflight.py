@@ -15,13 +15,13 @@ from cudadoctor.model.snapshot import LibraryCopy, LibraryOrigin, Snapshot, Text
 from cudadoctor.model.versions import CudaVersion, DriverRelease
 from cudadoctor.preflight import assumed, target_of
 from cudadoctor.rules.engine import Case, Outcome, evaluate
+from cudadoctor.rules.registry import RULES
 from tests.rules.builders import (
     FAIL,
     GENERATIONS,
     MATRICES,
     NOT_APPLICABLE,
     PASS,
-    RULES,
     UNKNOWN,
     Table,
     healthy,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 HIDDEN = "<redacted>"
 
 SHORTEST_NAME = 4
@@ -115,7 +117,7 @@ class Names:
         prompts = _found(_PROMPT, text, lower, "@")
         folders = [posix or windows for posix, windows in _found(_HOME_FOLDER, text, lower, "/home/", "users")]
         own = [home.rstrip("/\\").replace("\\", "/").rpartition("/")[2] for home in homes]
-        declared = _found(_USER_VARIABLE, text, lower, "user", "logname")
+        declared = _found(_USER_VARIABLE, text, lower, "user=", "username=", "logname=")
         users = [*identity.users, *own, *folders, *declared, *(user for user, _ in prompts)]
         hosts = [*identity.hosts, *_found(_HOST_VARIABLE, text, lower, "host", "node", "computername")]
         hosts += [*(host for _, host in prompts), *_found(_UNAME, text, lower, "linux ")]
@@ -161,14 +163,17 @@ _ASSIGNED_SECRET = re.compile(
 )
 _AUTHORIZATION = re.compile(r"(\b(?:bearer|basic)\s{1,4})(?=[\w.~+/=-]{0,200}\d)([\w.~+/=-]{8,})", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)(?!git@|<redacted>@)[^\s/@]{1,200}@")
+_UUID_SIGN = re.compile(r"-[0-9a-f]{4}-[0-9a-f]{4}-")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _SHORT_UUID = re.compile(r"\b(GPU-|MIG-)([0-9a-f]{4,8}(?:-[0-9a-f]{1,4}){0,3}(?:-[0-9a-f]{1,11})?)(?![\w-])", re.IGNORECASE)
 _SERIAL = re.compile(
     r"(\bserial(?:[ _-]?(?:number|no))?[\"']?\s{0,40}[:=]\s{0,4}[\"']?)(?!serial-\d)(?=[A-Z-]{0,20}\d)([A-Z0-9][A-Z0-9-]{5,40})",
     re.IGNORECASE,
 )
+_MAC_SIGN = re.compile(r":[0-9a-f]{2}:[0-9a-f]{2}:")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE)
 _EMAIL = re.compile(r"(?<![\w.+-])(?!git@)[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,6}\.[A-Za-z]{2,20}\b")
+_ADDRESS_SIGN = re.compile(r"\.\d{1,3}\.\d{1,3}\.")
 _ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]\d)")
 _BEFORE_ADDRESS = ("://", "@", "inet ")
 _AFTER_ADDRESS = re.compile(r":\d{2,5}\b")
@@ -180,20 +185,24 @@ SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 SERIAL_KEY = re.compile(r"(?:^|[_. -])serial(?:$|[_. -])", re.IGNORECASE)
+_PRIVATE_KEY_WORDS = ("token", "secret", "passw", "passphrase", "key", "credential", "auth", "cookie", "serial")
+"""Without one of these no key is a SECRET_KEY or SERIAL_KEY."""
 
 
 _Replacement = Callable[[re.Match[str]], str] | str
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One replacement; `needles` are lower-case texts without one of which the pattern cannot match (none: always tried)."""
+class _Step(Struct, frozen=True):
+    """One replacement; the pattern cannot match where none of `needles`, or no `sign`, is in the lower-case text."""
 
     pattern: re.Pattern[str]
     replace: _Replacement
     needles: tuple[str, ...] = ()
+    sign: re.Pattern[str] | None = None
 
     def may_match(self, lower: str) -> bool:
+        if self.sign is not None:
+            return self.sign.search(lower) is not None
         return not self.needles or any(needle in lower for needle in self.needles)
 
 
@@ -202,18 +211,24 @@ class Redactor:
 
     def __init__(self, texts: Sequence[str], identity: Identity = NOBODY, public_words: Iterable[str] = ()) -> None:
         """Learns the names in `texts`; `public_words` are words that these texts need whatever they may name elsewhere."""
-        joined = "\n".join(texts)
+        joined = "\n".join(dict.fromkeys(texts))
+        lower = joined.lower()
         self._names = Names.learned(joined, identity)
         self._pseudonyms = Pseudonyms()
         self._done: dict[str, str] = {}
-        self._public = ORDINARY_WORDS.union(word.lower() for word in public_words)
-        for uuid in _UUID.findall(joined):
+        self._public_words = public_words
+        for uuid in _UUID.findall(joined) if _UUID_SIGN.search(lower) else ():
             self._pseudonyms.of("uuid", uuid.lower())
         for name in self._names.users:
             self._pseudonyms.of("user", name)
         self._hosts = {name: self._pseudonyms.of("host", name.partition(".")[0].lower()) for name in self._names.hosts}
-        lower = joined.lower()
-        self._steps = [step for step in self._all_steps() if step.may_match(lower)]
+        self._steps = _needed([step for step in self._all_steps() if step.may_match(lower)], joined)
+        self._keys_may_be_private = any(word in lower for word in _PRIVATE_KEY_WORDS)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True where nothing private was found in the texts and no key among them (`key=value`) can be of a private value."""
+        return not self._steps and not self._keys_may_be_private
 
     def text(self, text: str) -> str:
         """The text with everything private replaced; the very same object where nothing is."""
@@ -242,12 +257,12 @@ class Redactor:
             _Step(_ASSIGNED_SECRET, rf"\1{HIDDEN}", ("pass", "secret", "key", "token", "credential", "sig")),
             _Step(_AUTHORIZATION, rf"\1{HIDDEN}", ("bearer", "basic")),
             _Step(_URL_LOGIN, f"{HIDDEN}@", ("@",)),
-            _Step(_UUID, self._numbered("uuid"), ("-",)),
+            _Step(_UUID, self._numbered("uuid"), sign=_UUID_SIGN),
             _Step(_SHORT_UUID, self._short_uuid, ("gpu-", "mig-")),
             _Step(_SERIAL, lambda match: match[1] + self._pseudonyms.of("serial", match[2]), ("serial",)),
-            _Step(_MAC, self._numbered("mac"), (":",)),
+            _Step(_MAC, self._numbered("mac"), sign=_MAC_SIGN),
             _Step(_EMAIL, self._numbered("email"), ("@",)),
-            _Step(_ADDRESS, self._address),
+            _Step(_ADDRESS, self._address, sign=_ADDRESS_SIGN),
             *(_Step(home, "~") for home in homes),
             _Step(_HOME_FOLDER, self._home_folder, ("/home/", "users")),
             *self._name_steps(),
@@ -256,7 +271,10 @@ class Redactor:
     def _name_steps(self) -> Iterator[_Step]:
         """Whole-word replacement of distinctive names; of the others only before an `@` and after `user=`."""
         words = {name: self._pseudonyms.of("user", name) for name in self._names.users} | self._hosts
-        clear = {name: alias for name, alias in words.items() if self._is_distinctive(name)}
+        if not words:
+            return
+        public = ORDINARY_WORDS.union(word.lower() for word in self._public_words)
+        clear = {name: alias for name, alias in words.items() if _is_distinctive(name, public)}
         unclear = {name: alias for name, alias in words.items() if name not in clear}
         if clear:
             pattern = _any_of(clear, r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])")
@@ -264,9 +282,6 @@ class Redactor:
         if unclear:
             pattern = _any_of(unclear, r"(?:(?<![\w.-])(?=[\w.-]{1,64}@)|(?<=\buser=)|(?<=\bUSER=)|(?<=\w@))", r"(?![\w-])")
             yield _Step(pattern, lambda match: unclear[match[0]], ("@", "user="))
-
-    def _is_distinctive(self, name: str) -> bool:
-        return len(name) >= SHORTEST_NAME and any(map(str.isalpha, name)) and name.lower() not in self._public
 
     def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
         return lambda match: self._pseudonyms.of(kind, match[0].lower())
@@ -294,6 +309,16 @@ class Redactor:
         if not within and self._names.users and name == self._names.users[0]:
             return "~"
         return match[0][: -len(name)] + self._pseudonyms.of("user", name)
+
+
+def _needed(steps: list[_Step], joined: str) -> list[_Step]:
+    """The steps from the first that finds something on: one after it may find something in what it leaves."""
+    first = next((number for number, step in enumerate(steps) if step.pattern.search(joined)), len(steps))
+    return steps[first:]
+
+
+def _is_distinctive(name: str, public: frozenset[str]) -> bool:
+    return len(name) >= SHORTEST_NAME and any(map(str.isalpha, name)) and name.lower() not in public
 
 
 def _any_of(names: Iterable[str], before: str, after: str) -> re.Pattern[str]:

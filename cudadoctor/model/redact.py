@@ -38,7 +38,7 @@ _UNTOUCHED: dict[type, frozenset[str]] = {
 def redact(report: Report, identity: Identity = NOBODY) -> Report:
     """The report with pseudonyms and `<redacted>` in place of what identifies a person, a machine or a secret."""
     redactor = Redactor(list(_texts(report)), identity, _public_words(report))
-    redacted: Report = _rewritten(report, redactor)
+    redacted: Report = report if redactor.changes_nothing else _rewritten(report, redactor)
     return redacted
 
 
@@ -68,11 +68,12 @@ def _texts(document: Any) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, Struct):
-            waiting.extend(item for name in reversed(value.__struct_fields__) if (item := getattr(value, name)) is not NOT_ASKED)
+            items = [getattr(value, name) for name in reversed(value.__struct_fields__)]
+            waiting += [item for item in items if item is not NOT_ASKED and item is not None]
         elif isinstance(value, dict):
-            waiting.extend(f"{key}={item}" if isinstance(item, str) else item for key, item in reversed(value.items()))
+            waiting += [f"{key}={item}" if isinstance(item, str) else item for key, item in reversed(value.items())]
         elif isinstance(value, (tuple, list)):
-            waiting.extend(reversed(value))
+            waiting += reversed(value)
         elif isinstance(value, DottedVersion):
             yield value.text
 

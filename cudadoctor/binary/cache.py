@@ -20,7 +20,7 @@ from cudadoctor.model import codec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the reading of files changes, so that old answers are not used."""
 MAX_FILES = 4096
 WORTH_CACHING = 1 << 20

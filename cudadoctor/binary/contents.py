@@ -11,6 +11,7 @@ from cudadoctor.binary.device_code import Module
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.source import BinaryError
 from cudadoctor.model.binaries import Code, ModuleGroup
+from cudadoctor.model.versions import SmTarget
 
 if TYPE_CHECKING:
     from cudadoctor.binary.formats import OpenedBinary
@@ -31,6 +32,8 @@ class Contents(Struct, frozen=True, omit_defaults=True):
     rpath: tuple[str, ...] = ()
     runpath: tuple[str, ...] = ()
     has_cuda_sections: bool = False
+    named_targets: tuple[SmTarget, ...] = ()
+    """Of a ptxas: the targets whose names it has; it knows no other."""
     problem: str = ""
 
 

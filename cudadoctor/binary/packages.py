@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from cudadoctor.binary.contents import read_contents
 from cudadoctor.binary.elf import is_elf, read_header, read_sections
 from cudadoctor.binary.elf_code import has_cuda_sections
 from cudadoctor.binary.inputs import InputError, folder_files, normalised, recorded_files
+from cudadoctor.binary.ptxas import named_targets
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource
 
@@ -141,11 +144,23 @@ def _read_file(path: str, cache: ScanCache) -> FoundFile | None:
         with FileSource(path) as source:
             contents = cache.get(os.path.realpath(path), source.status)
             if contents is None:
-                contents = read_contents(source)
+                contents = _contents(path, source)
                 if contents is not None and not contents.problem:
                     cache.put(os.path.realpath(path), source.status, contents)
-            if contents is None or not (contents.groups or any(is_nvidia(name) for name in contents.needed)):
+            if contents is None or not _is_of_interest(contents):
                 return None
             return FoundFile(path, source.size, contents, contents.problem)
     except BinaryError as error:
         return FoundFile(path, 0, None, str(error)) if is_nvidia(os.path.basename(path)) else None  # noqa: PTH119 - text paths
+
+
+def _contents(path: str, source: FileSource) -> Contents | None:
+    """What the file holds; of a ptxas (Triton brings its own) also the targets that it names."""
+    contents = read_contents(source)
+    if contents is None or not os.path.basename(path).startswith("ptxas"):  # noqa: PTH119 - text paths
+        return contents
+    return structs.replace(contents, named_targets=named_targets(source))
+
+
+def _is_of_interest(contents: Contents) -> bool:
+    return bool(contents.groups or contents.named_targets) or any(is_nvidia(name) for name in contents.needed)

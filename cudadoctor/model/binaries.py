@@ -103,6 +103,8 @@ class BinaryFile(Struct, frozen=True, omit_defaults=True):
     """CUDA libraries that LD_LIBRARY_PATH puts in front of the copies that the file would else load."""
     problems: tuple[LibraryProblem, ...] = ()
     """What else is wrong with the libraries that it would load, missing ones apart."""
+    assembles: tuple[SmTarget, ...] = ()
+    """Of a ptxas: the targets that it may know; it certainly knows no other."""
     unread: str = ""
     """Why the file could not be read, or not to its end; the modules are then what was read."""
 

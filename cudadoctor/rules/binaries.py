@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from cudadoctor.binary.coverage import Verdict
@@ -14,7 +14,7 @@ from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.proof import ProofOutcome
 from cudadoctor.model.snapshot import SearchFolder
-from cudadoctor.model.versions import ComputeCapability
+from cudadoctor.model.versions import ComputeCapability, CudaVersion
 from cudadoctor.rules import fixes, library_fixes
 from cudadoctor.rules.binary_questions import (
     Lack,
@@ -33,7 +33,7 @@ from cudadoctor.rules.binary_questions import (
     version_shown,
 )
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.questions import gpus_with_capability, torch, torch_cuda_version
+from cudadoctor.rules.questions import GpuWithCapability, gpus_with_capability, subject, torch, torch_cuda_version
 from cudadoctor.rules.toolkit_questions import variable_evidence
 
 PREDICTED = "Predicted from its files, which were not loaded."
@@ -175,6 +175,36 @@ def benign_extension_jit(case: Case) -> Iterable[Problem]:
             why=f"It works, and starts slowly the first time. {PREDICTED}",
             evidence=(*code_evidence(first), *(item for answer in (first, *others) for item in answer.gpu.evidence)),
         )
+
+
+def targets_of_triton(case: Case) -> frozenset[str]:
+    """The targets that the ptxas files of the installed triton name; empty where none was read."""
+    files = (file for package in binary_packages(case) if package.name == "triton" for file in package.files)
+    return frozenset(str(target) for file in files for target in file.assembles)
+
+
+def triton_assembles_too_little(
+    case: Case, gpu: GpuWithCapability, other_ptxas: Callable[[Case, CudaVersion | None], tuple[Remedy, ...]]
+) -> Problem:
+    """ptxas-too-old: no ptxas that triton brings names the GPU's target."""
+    package = next(package for package in binary_packages(case) if package.name == "triton")
+    target = gpu.compute_capability.sm
+    first = case.matrices.toolkits.first_toolkit_for(gpu.compute_capability)
+    evidence = (
+        Evidence(fact="binaries.triton", value=f"newest target {max(file.assembles)}", source=file.path)
+        for file in package.files
+        if file.assembles
+    )
+    return Problem(
+        subject=subject(gpu.gpu),
+        what=f"{version_shown(package)} brings a ptxas that does not know {target}"
+        + (f"; that of CUDA {first.release} does." if first is not None else "."),
+        why=f"torch.compile and Triton kernels fail on this GPU; everything else works. {PREDICTED}",
+        evidence=(*evidence, *gpu.evidence),
+        remedies=other_ptxas(case, first),
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+    )
 
 
 # Libraries

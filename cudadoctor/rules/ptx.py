@@ -85,8 +85,8 @@ def ptx_newer_than_driver(case: Case) -> Iterable[Problem]:
 def ptxas_too_old(case: Case) -> Iterable[Problem]:
     """The ptxas that Triton or another just-in-time compiler uses does not know the GPU's architecture.
 
-    What it checks: error texts of ptxas and its callers; and the ptxas that the installed triton brings, by the matrix, against
-    each GPU.
+    What it checks: error texts of ptxas and its callers; and the ptxas that the installed triton brings, by the targets that its
+    file names, else by the matrix, against each GPU.
 
     Why it matters: torch.compile and kernels written in Triton fail with "Value 'sm_121' is not defined for option 'gpu-name'".
 
@@ -128,8 +128,11 @@ def _triton_brings_too_old(case: Case) -> Iterable[Problem]:
         release = case.matrices.ecosystem.triton_release(Version(found.package_version))
     except InvalidVersion:
         return
+    named = binaries.targets_of_triton(case)
     for gpu in gpus:
-        if release is None or release.can_target(gpu.compute_capability, case.matrices.toolkits) is not False:
+        if named and gpu.compute_capability.sm not in named:
+            yield binaries.triton_assembles_too_little(case, gpu, _other_ptxas)
+        if named or release is None or release.can_target(gpu.compute_capability, case.matrices.toolkits) is not False:
             continue
         first = case.matrices.toolkits.first_toolkit_for(gpu.compute_capability)
         ptxas = release.ptxas_for(gpu.compute_capability)

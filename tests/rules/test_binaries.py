@@ -216,6 +216,22 @@ def test_code_missing_in_torch_explains_its_extensions() -> None:
     assert not finding.root
 
 
+def triton(*targets: str) -> Snapshot:
+    base = GENERATIONS["blackwell"]
+    listed = known((Package(name="triton", package_version="3.5.1"),))
+    ptxas = BinaryFile(f"{SITE}/triton/backends/nvidia/bin/ptxas", 1 << 25, assembles=tuple(map(SmTarget.parse, targets)))
+    base = structs.replace(base, python=structs.replace(base.python, packages=listed))
+    return machine(BinaryPackage("triton", (ptxas,), package_version="3.5.1"), base=base)
+
+
+def test_the_ptxas_of_triton_is_judged_by_what_it_names() -> None:
+    assert loud(triton("sm_90", "sm_120", "sm_120a")) == []
+    assert loud(triton("sm_80", "sm_90a", "sm_100")) == [("ptxas-too-old", Severity.WARNING)]
+    (finding,) = findings(triton("sm_80", "sm_90a", "sm_100"), "ptxas-too-old")
+    assert "triton 3.5.1 brings a ptxas that does not know sm_120; that of CUDA 12.8 does" in finding.what
+    assert finding.evidence[0].value == "newest target sm_100"
+
+
 # Libraries
 
 

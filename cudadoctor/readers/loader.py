@@ -53,6 +53,7 @@ _DEVICE = re.compile(
 )
 _LS = re.compile(r"(?:^|[$#>] )(?:sudo )?ls(?: -[\w]{1,10}){0,4} (?P<what>[^\n|]{1,300})")
 _NAME = re.compile(r"[\w.+-]{2,100}")
+_IN_PATH = re.compile(r"\bPATH=[^\n]{0,400}?(/usr/local/cuda-\d{1,2}\.\d{1,2})/bin\b")
 _TOOLKIT = re.compile(r"/usr/local/cuda-\d{1,2}\.\d{1,2}/?")
 MAX_WORDS = 40
 """Names on one line of a listing."""
@@ -72,7 +73,7 @@ def read_listing(text: PlainText) -> Values | None:
     absent = [{"path": m["path"], "reason": m["reason"]} for line in lines if (m := _ABSENT.search(line))]
     shown = _shown_names(lines)
     libraries = [path for path in dict.fromkeys(files) if ".so" in path or path.startswith("/dev/")]
-    named = [*files, *(f"/usr/local/{name}" for name in shown.get("/usr/local", ()))]
+    named = [*files, *_IN_PATH.findall(text.body), *(f"/usr/local/{name}" for name in shown.get("/usr/local", ()))]
     toolkits = [path.rstrip("/") for path in dict.fromkeys(named) if _TOOLKIT.fullmatch(path)]
     if not (nodes or libraries or absent or shown or toolkits):
         return None

@@ -84,6 +84,10 @@ _SHOWN = re.compile(
     r"^[ |]{0,8}Name: (?P<name>[A-Za-z][\w.-]{0,60})[ \r]{0,4}\n[ |]{0,8}Version: (?P<version>\d[\w.+!-]{0,60})", re.MULTILINE
 )
 """`pip show`: the name and version of each package in two lines."""
+_SHOW_CUT = re.compile(
+    r"pip3? show (?P<name>[A-Za-z][\w.-]{0,60})[ \r]{0,4}\|[^\n]{0,60}\n[ |]{0,8}Version: (?P<version>\d[\w.+!-]{0,60})"
+)
+"""`pip show NAME | grep Version`: the name stands in the command only."""
 _NOT_A_PACKAGE = frozenset(
     {
         "version",
@@ -125,7 +129,7 @@ def read_python_packages(text: PlainText) -> Values | None:
     rows = (m for line in lines if (m := _FROZEN.match(line) or _PIP.match(line) or _COLON.match(line)))
     pip = {m["name"]: m["version"] for m in rows if is_list or m.re is not _PIP or "  " in m[0].strip() or "|" in m[0]}
     pip = {name: version for name, version in pip.items() if name.lower() not in _NOT_A_PACKAGE}
-    pip |= {match["name"]: match["version"] for match in _SHOWN.finditer(text.body)}
+    pip |= {match["name"]: match["version"] for pattern in (_SHOWN, _SHOW_CUT) for match in pattern.finditer(text.body)}
     return {"manager": "pip", "packages": pip} if pip else None
 
 

@@ -303,6 +303,7 @@ def _refused(case: Case, build: Torch | None, word: TorchSays) -> Problem:
         evidence=as_evidence((word.error, *case.errors(*FAILS_WITHOUT_CODE))),
         remedies=fixes.install_other_torch(case),
         tags=(direction,) if direction is not None else (),
+        severity=Severity.WARNING if case.saw("shown-torch-computes") else None,
         confidence=Confidence.CERTAIN,
     )
 
@@ -378,7 +379,12 @@ def _torch_serves_all(case: Case, build: Torch | None) -> bool:
 
 def extension_at_fault(case: Case) -> bool:
     """Does something show that an extension, not the framework, lacks the code?"""
-    return bool(_without_code_in_binary(case)) or _torch_list_serves(case)
+    return bool(_without_code_in_binary(case)) or _torch_list_serves(case) or _torch_computes(case)
+
+
+def _torch_computes(case: Case) -> bool:
+    """Did torch print a tensor that is on a GPU, which runs its kernels, and does it not refuse a GPU?"""
+    return case.saw("shown-torch-computes") and all(word.is_benign for word in torch_says(case))
 
 
 def _torch_list_serves(case: Case) -> bool:
@@ -439,13 +445,21 @@ def _extension_failures(case: Case) -> Iterable[Problem]:
     if code:
         return
     misleading = seen(case, "flash-attention-ampere-only")
+    if failures and not misleading and _torch_computes(case) and not gpus_with_capability(case):
+        yield Problem(
+            subject="extension",
+            what="A compiled extension has no code for this GPU; torch itself computes on it.",
+            why=f'Calls into the extension fail (error 209, "{NO_KERNEL_IMAGE}").',
+            evidence=(*failures, *seen(case, "shown-torch-computes")[:1]),
+            confidence=Confidence.LIKELY,
+        )
     for gpu in gpus_with_capability(case):
         newer = gpu.compute_capability.major > AMPERE.major
         if misleading and newer and not _older_than_ampere(case):
             text = "The check in this copy of FlashAttention knows no GPU of this major: its text is misleading"
             yield _extension_problem(case, gpu, misleading, (NEWER,), text, certain=False)
-        elif failures and not misleading and _torch_list_serves(case):
-            text = "torch's own list serves the GPU"
+        elif failures and not misleading and (_torch_list_serves(case) or _torch_computes(case)):
+            text = "torch's own list serves the GPU" if _torch_list_serves(case) else "torch itself computes on a GPU"
             yield _extension_problem(case, gpu, failures, _likely_direction(case, None), text, certain=False)
 
 

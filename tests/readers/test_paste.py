@@ -221,3 +221,29 @@ def test_a_listed_folder_is_a_toolkit_beside_one_that_was_asked() -> None:
 
 def test_a_listed_folder_alone_is_no_toolkit() -> None:
     assert snapshot("$ ls -d /usr/local/cuda-*\n/usr/local/cuda-11.8  /usr/local/cuda-12.2\n").toolkits == NOT_ASKED
+
+
+def test_a_package_named_in_the_command_only() -> None:
+    text = "$ pip show torch | grep Version\nVersion: 2.4.1+cu124\n"
+    assert [(each.name, each.package_version) for each in known(snapshot(text).python.packages)] == [("torch", "2.4.1+cu124")]
+
+
+def test_a_toolkit_at_the_end_of_path_is_listed() -> None:
+    text = "export PATH=${PATH}:/usr/local/cuda-13.0/bin\n$ which nvcc\n/usr/bin/nvcc\n"
+    assert [kit.root for kit in known(snapshot(text).toolkits)] == ["/usr", "/usr/local/cuda-13.0"]
+
+
+CUDNN = "Could not load library libcudnn_cnn_infer.so.8. Error: "
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (CUDNN + "/usr/lib/libnvrtc.so: undefined symbol: nvrtcGetCUBIN", {"ld-library-path-shadow"}),
+        (CUDNN + "libcudnn_cnn_infer.so.8: cannot open shared object file", {"libcudnn-missing"}),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_No CUDA devices found.'", {"arch-list-empty-no-gpu"}),
+        ("ggml_cuda_init: failed to initialize CUDA: unknown error", {"cuda-error-999", "framework-no-platform"}),
+    ],
+)  # fmt: skip
+def test_texts_that_look_alike(text: str, kinds: set[str]) -> None:
+    assert {error.kind for error in snapshot(text).errors} == kinds

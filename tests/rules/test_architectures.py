@@ -54,6 +54,11 @@ TABLE: Table = {
         ("newer GPU", NEW_GPU, FAIL),
         ("older GPU", OLD_GPU, FAIL),
         ("healthy", healthy(), PASS),
+        (
+            "torch computes and a launch fails",
+            text_only(said("no-kernel-image"), said("shown-torch-computes"), gpus=known((gpu("Xavier", "7.2"),))),
+            PASS,
+        ),
         ("CPU build", cpu_torch(healthy()), NOT_APPLICABLE),
         ("no GPU", NO_GPU, NOT_APPLICABLE),
         ("GPUs unknown", structs.replace(healthy(), gpus=TIMED_OUT), UNKNOWN),

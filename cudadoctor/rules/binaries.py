@@ -14,7 +14,7 @@ from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.proof import ProofOutcome
 from cudadoctor.model.snapshot import SearchFolder
-from cudadoctor.model.versions import ComputeCapability, CudaVersion
+from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.rules import fixes, library_fixes
 from cudadoctor.rules.binary_questions import (
     Lack,
@@ -177,10 +177,10 @@ def benign_extension_jit(case: Case) -> Iterable[Problem]:
         )
 
 
-def targets_of_triton(case: Case) -> frozenset[str]:
+def targets_of_triton(case: Case) -> frozenset[SmTarget]:
     """The targets that the ptxas files of the installed triton name; empty where none was read."""
     files = (file for package in binary_packages(case) if package.name == "triton" for file in package.files)
-    return frozenset(str(target) for file in files for target in file.assembles)
+    return frozenset(target for file in files for target in file.assembles)
 
 
 def triton_assembles_too_little(

@@ -12,12 +12,15 @@ import pytest
 from cudadoctor.diagnosis import Selection
 from cudadoctor.dockerfile.base_images import image_of, read_reference
 from cudadoctor.dockerfile.parser import MAX_BYTES, DockerfileError, parse
+from cudadoctor.dockerfile.python_installs import named
 from cudadoctor.dockerfile.reading import DockerfileSnapshots, read_dockerfile
 from cudadoctor.dockerfile.shell import commands
 from cudadoctor.dockerfile.substitution import expand, pairs, unquoted
 from cudadoctor.matrices import Matrices
+from cudadoctor.model.codec import to_json
 from cudadoctor.model.fact import Known, Missing, known, maybe
 from cudadoctor.model.finding import Finding, Severity
+from cudadoctor.model.redact import redact
 from cudadoctor.model.report import Report, Verdict
 from cudadoctor.model.snapshot import Snapshot, Torch, TorchBuild
 from cudadoctor.preflight import assumed, target_of
@@ -588,6 +591,37 @@ def test_which_torch_a_command_installs(tmp_path: Path, command: str, version: s
     torch = torch_of(read(tmp_path, f"FROM python:3.11\nRUN {command}\n").image)
     assert known(torch.torch_version) == version
     assert known(torch.build) is build
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flash-attn==2.7.4", ("flash-attn", "==2.7.4")),
+        ("Flash_Attn[x]>=2,<3", ("flash-attn", "<3,>=2")),
+        ("git+https://github.com/x/simple-knn.git@main#subdirectory=a", ("simple-knn", "")),
+        ("git+https://token@github.com/x/simple-knn", ("simple-knn", "")),
+        ("git+ssh://git@github.com/x/apex.git", ("apex", "")),
+        ("git+https://github.com/NVlabs/tiny-cuda-nn/#subdirectory=bindings/torch", ("tiny-cuda-nn", "")),
+        ("git+https://github.com/x/y#egg=detectron2", ("detectron2", "")),
+        ("https://host/a/flash_attn-2.7.4%2Bcu12-cp311-cp311-linux_x86_64.whl", ("flash-attn", "==2.7.4+cu12")),
+        ("apex @ git+https://github.com/NVIDIA/apex", ("apex", "")),
+        ("{bad}", ("", "")),
+    ],
+)
+def test_packages_are_named(text: str, expected: tuple[str, str]) -> None:
+    assert named(text) == expected
+
+
+def test_secrets_of_a_build_do_not_reach_the_report(tmp_path: Path) -> None:
+    text = (
+        "FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime\nENV NVIDIA_API_KEY=nvapi-of-bob\n"
+        "RUN pip install --index-url https://bob:word-of-bob@pypi.example.com/simple git+https://ghp_0123456789abcdefghij0123456789abcdef@"
+        "github.com/x/simple-knn\n"
+    )
+    report = judged(read(tmp_path, text), ("RTX 4090",), "580")
+    assert {"nvcc-missing", "arch-list-empty-no-gpu"} <= {finding.name for finding in report.findings}
+    shown = to_json(redact(report)).decode()
+    assert not [secret for secret in ("nvapi-of-bob", "word-of-bob", "ghp_0123456789") if secret in shown]
 
 
 def test_a_plain_install_on_aarch64_is_what_the_index_has_there(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ VALUE_OPTIONS = frozenset(
 )
 """Options of pip and uv that take a value (pip install --help, uv pip install --help)."""
 GIT_NAME = re.compile(r"(?:git\+)?(?:https?|ssh|git)[:@+]\S*?/([\w.-]+?)(?:\.git)?/?(?:@[^#]*)?(?:#.*)?$")
+USER_OF_ADDRESS = re.compile(r"//[^/@\s]*@")
 EGG = re.compile(r"#(?:.*&)?egg=([\w.-]+)")
 NEEDS_TORCH = frozenset(
     [
@@ -154,7 +155,7 @@ def named(text: str) -> tuple[str, str]:
     try:
         requirement = Requirement(stripped)
     except InvalidRequirement:
-        match = GIT_NAME.match(stripped)
+        match = GIT_NAME.match(USER_OF_ADDRESS.sub("//", stripped))
         return (canonicalize_name(match[1]), "") if match is not None else ("", "")
     return canonicalize_name(requirement.name), str(requirement.specifier)
 

@@ -391,3 +391,21 @@ def test_rules_about_a_live_machine_do_not_speak() -> None:
         & asked
     )
     assert not {"kernel-proof-fails", "container-gpus-flag-missing", "uvm-device-missing", "nvidia-smi-hangs"} & asked
+
+
+# Hostile images
+
+
+def test_files_of_an_image_that_are_none_are_survived(shell: Shell, tmp_path: Path) -> None:
+    root = tmp_path / "image"
+    fill(root, {"/etc/os-release": None, "/etc/environment": b"\xff\0" * 1000, f"/{SITE}/torch/__init__.py": ""})
+    fill(root, {f"/{SITE}/torch-2.5.1+cu124.dist-info/METADATA": None, "/usr/local/cuda-12.4/version.json": "[" * 100_000})
+    (root / SITE / "torch" / "lib").mkdir()
+    os.mkfifo(root / SITE / "torch" / "lib" / "libtorch_cuda.so")
+    os.mkfifo(root / "usr" / "local" / "cuda-12.4" / "cuda.h")
+    (root / "usr" / "local" / "cuda").symlink_to("cuda")
+    (root / SITE / "loop").symlink_to("loop")
+    (root / ".singularity.d").symlink_to("/")
+    document = shell.report("--root", str(root), "--gpu", "RTX 4090", "--driver", "580")
+    assert "error" not in serious(document).values()
+    assert not [each for each in document["snapshot"]["probe_runs"] if each["outcome"] == "crashed"]

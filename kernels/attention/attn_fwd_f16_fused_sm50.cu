@@ -30,8 +30,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                             const int* __restrict__ kv_lengths,  // [batch], each 0 to Lk
                             int heads, int kv_heads, int Lq, int Lk, float scale, int causal) {
     __shared__ Attention::SharedStorage shared;
-    const size_t q_head = static_cast<size_t>(blockIdx.z) * heads + blockIdx.y;
-    const size_t kv_head = static_cast<size_t>(blockIdx.z) * kv_heads + blockIdx.y / (heads / kv_heads);
-    Attention::run(shared, q + q_head * Lq * HEAD_DIM, k + kv_head * Lk * HEAD_DIM, v + kv_head * Lk * HEAD_DIM,
-                   o + q_head * Lq * HEAD_DIM, kv_lengths[blockIdx.z], Lq, Lk, scale, causal);
+    // CTAs start in the order of their index: the longest tiles of all heads come first, so that short ones fill the end.
+    const int all_heads = gridDim.y * gridDim.z;
+    const int index = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const int turn = index / all_heads;
+    const size_t head = index - turn * all_heads;
+    const int batch = static_cast<int>(head) / heads;
+    const size_t kv_head = batch * kv_heads + (static_cast<int>(head) - batch * heads) / (heads / kv_heads);
+    Attention::run(shared, q + head * Lq * HEAD_DIM, k + kv_head * Lk * HEAD_DIM, v + kv_head * Lk * HEAD_DIM, o + head * Lq * HEAD_DIM,
+                   kv_lengths[batch], (gridDim.x - 1 - turn) * Attention::BLOCK_Q, Lq, Lk, scale, causal);
 }

@@ -274,10 +274,9 @@ struct AttentionFused {
                                                const Element* __restrict__ k,                         // [Lk, D]
                                                const Element* __restrict__ v,                         // [Lk, D]
                                                Element* __restrict__ o,                               // [Lq, D]
-                                               int kv_length, int Lq, int Lk, float scale, int causal) {
+                                               int kv_length, int query0, int Lq, int Lk, float scale, int causal) {
         constexpr float LOG2_E = 1.4426950408889634f;  // exp(x) = exp2(x * log2(e))
         const Place place;
-        const int query0 = (gridDim.x - 1 - blockIdx.x) * BLOCK_Q;  // causal: the longest first
         const int keys = causal ? min(kv_length, query0 + BLOCK_Q + Lk - Lq) : kv_length;  // seen by the last query of the CTA
         const int seen_by_all = causal ? min(kv_length, query0 + 1 + Lk - Lq) : kv_length;
 

@@ -56,7 +56,7 @@ MISTAKES = [
     ),
     (ATTN_F32_FUSED, "attention/fused.cuh", "acc.o[r][c] *= rescale;", ";"),
     (ATTN_F16_FUSED, "attention/fused.cuh", "if (row < rows) vecs", "vecs"),
-    (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "blockIdx.y / (heads / kv_heads)", "blockIdx.y % kv_heads"),
+    (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "/ (heads / kv_heads)", "% kv_heads"),
     (ATTN_F16_FUSED, "attention/fused.cuh", "key0 + BLOCK_KV > seen_by_all", "key0 > seen_by_all"),
     (ATTN_F16_NAIVE, "attention/naive.cuh", "query + 1 + Lk - Lq", "query + Lk - Lq"),
     (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),

@@ -22,12 +22,13 @@ from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cudadoctor.binary.cache import ScanCache
     from cudadoctor.binary.contents import Contents
 
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d{1,4}){0,3}|pyd|dll)$")
+_NOT_LOADED = (".a", ".o", ".lib", ".obj")
 _FOLDER_NAMES = {"llama-cpp-python": "llama_cpp", "sglang-kernel": "sgl_kernel", "onnxruntime-gpu": "onnxruntime"}
 """Module folders that are not called like their package, for packages without a list of files."""
 
@@ -79,7 +80,7 @@ def installed_packages(folders: Sequence[str], modules: Sequence[str] = ()) -> t
                 package = _of_metadata(folder, entry, names)
                 found.setdefault(package.name, package)
         for name in modules:
-            if name not in found and _module(name) in names and Path(folder, _module(name)).is_dir():
+            if not _has_metadata(name, found) and _module(name) in names and Path(folder, _module(name)).is_dir():
                 found[name] = InstalledPackage(name, folder, module=_module(name))
     return tuple(found.values())
 
@@ -92,6 +93,11 @@ def _of_metadata(folder: str, entry: str, names: frozenset[str]) -> InstalledPac
     if record.exists() or _module(name) not in names:
         return InstalledPackage(name, folder, version, record)
     return InstalledPackage(name, folder, version, module=_module(name))
+
+
+def _has_metadata(name: str, found: Iterable[str]) -> bool:
+    """Is the module of this name one of these packages, perhaps of a build for one CUDA (cupy-cuda12x, faiss-gpu-cu12)?"""
+    return any(other == name or re.fullmatch(rf"{name}-(?:gpu|cpu|cu\w+)(?:-cu\w+)?", other) for other in found)
 
 
 def _module(name: str) -> str:
@@ -139,7 +145,12 @@ def read_package(package: InstalledPackage, cache: ScanCache, is_over: Callable[
 
 
 def _read_file(path: str, cache: ScanCache) -> FoundFile | None:
-    """One file; None where it has nothing to do with CUDA."""
+    """One file; None where it has nothing to do with CUDA, is not loaded at run time, or is a library of NVIDIA's own.
+
+    Those pick their kernels by GPU: what they hold says nothing of the package's code.
+    """
+    if path.endswith(_NOT_LOADED) or is_nvidia(os.path.basename(path)):  # noqa: PTH119 - text paths
+        return None
     try:
         with FileSource(path) as source:
             contents = cache.get(os.path.realpath(path), source.status)
@@ -151,7 +162,7 @@ def _read_file(path: str, cache: ScanCache) -> FoundFile | None:
                 return None
             return FoundFile(path, source.size, contents, contents.problem)
     except BinaryError as error:
-        return FoundFile(path, 0, None, str(error)) if is_nvidia(os.path.basename(path)) else None  # noqa: PTH119 - text paths
+        return FoundFile(path, 0, None, str(error)) if _LIBRARY.search(path) else None
 
 
 def _contents(path: str, source: FileSource) -> Contents | None:

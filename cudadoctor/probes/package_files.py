@@ -73,7 +73,7 @@ class PackageReader:
             return BinaryFile(path, file.size, unread=file.problem)
         needed = tuple(name for name in contents.needed if is_nvidia(name) or OF_TORCH.match(name))
         plain = BinaryFile(path, file.size, contents.groups, needed, assembles=contents.named_targets, unread=file.problem)
-        if contents.kind is not FileKind.ELF or not needed or not self._is_asked(path, package.name):
+        if contents.kind is not FileKind.ELF or not (needed or contents.groups) or not self._is_asked(path, package.name):
             return plain
         try:
             report = describe_libraries(self._view, path, self._sonames())

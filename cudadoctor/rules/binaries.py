@@ -9,7 +9,7 @@ from itertools import groupby
 
 from cudadoctor.binary.coverage import Verdict
 from cudadoctor.compat import Direction, coverage
-from cudadoctor.model.binaries import LibraryProblemKind
+from cudadoctor.model.binaries import LibraryProblemKind, Wanted
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.proof import ProofOutcome
@@ -224,12 +224,12 @@ def of_other_cuda_major(case: Case) -> Iterable[Problem]:
                 f"{version_shown(lack.package)} needs {', '.join(others)}; torch here is built with CUDA "
                 f"{maybe(torch_cuda_version(build))}.",
                 "Libraries of another CUDA major have other names and interfaces: what was built for one cannot load the other's.",
-                (_other_build(case, lack),),
+                _other_build(case, lack),
             )
 
 
-def _other_build(case: Case, lack: Lack) -> Remedy:
-    """The package's build for torch's CUDA: by its name, by torch's own index, else built here."""
+def _other_build(case: Case, lack: Lack) -> tuple[Remedy, ...]:
+    """The package's build for torch's CUDA: by its name, by torch's own index, built here; else the libraries that it needs."""
     python, name = fixes.interpreter(case.snapshot), lack.package.name
     build = torch(case.snapshot)
     runtime = maybe(torch_cuda_version(build)) if build is not None else None
@@ -248,15 +248,17 @@ def _other_build(case: Case, lack: Lack) -> Remedy:
         title += ", or build it here against the installed torch"
         commands = (f"{python} -m pip install --force-reinstall --no-deps --no-build-isolation --no-cache-dir {name}",)
     else:
-        commands = (f"{python} -m pip install --force-reinstall --no-deps {name}",)
-    return Remedy(Fix(title=title, commands=commands, where=Where.VENV))
+        return library_fixes.provide(case, lack.names)
+    return (Remedy(Fix(title=title, commands=commands, where=Where.VENV)),)
 
 
 def _lacks(case: Case, lack: Lack, what: str, why: str, remedies: tuple[Remedy, ...]) -> Problem:
+    opened = all(library.wanted is Wanted.MAY_DLOPEN for library in lack.libraries)
+    then = "It opens them by name at the first use, and stops there." if opened else f"{file_name(lack.file.path)} will not load."
     return Problem(
         subject=f"package {lack.package.name}",
         what=what,
-        why=f"{why} {file_name(lack.file.path)} will not load. {PREDICTED}",
+        why=f"{why} {then} {PREDICTED}",
         evidence=(*lack.evidence, *variable_evidence(case.snapshot, "LD_LIBRARY_PATH")),
         remedies=remedies,
         severity=None if needs_its_code(lack.package) or lack.package.name == "torch" else Severity.WARNING,

@@ -101,14 +101,34 @@ def test_neither_list_nor_folder_is_a_problem(site: Path) -> None:
     assert not has_gpu_code(package, never)
 
 
-def test_a_cut_cuda_library_says_why(site: Path) -> None:
-    (site / "flash_attn/libcudart_cut.so").write_bytes((site / "flash_attn/kernel.so").read_bytes()[:300])
+def test_cut_and_absent_libraries_say_why(site: Path) -> None:
+    (site / "flash_attn/cut.so").write_bytes((site / "flash_attn/kernel.so").read_bytes()[:300])
     package = packages(site)["flash-attn"]
     assert package.record is not None
-    package.record.write_text("flash_attn/libcudart_cut.so,,\nflash_attn/absent.so,,\n")
-    (file,) = read_package(package, NO_CACHE, never).files
-    assert file.contents is None
-    assert file.problem
+    package.record.write_text("flash_attn/cut.so,,\nflash_attn/absent.so,,\nflash_attn/absent.bin,,\n")
+    cut, absent = read_package(package, NO_CACHE, never).files
+    assert cut.contents is absent.contents is None
+    assert cut.problem
+    assert "No such file" in absent.problem
+
+
+def test_libraries_of_nvidia_s_own_and_static_ones_are_not_the_package_s_code(site: Path) -> None:
+    package = packages(site)["flash-attn"]
+    assert package.record is not None
+    for name in ("libcupti.so.12", "libnvjpeg.1a2b.so.13", "kernels.a", "kernel.o"):
+        (site / "flash_attn" / name).write_bytes((site / "flash_attn/kernel.so").read_bytes())
+        package.record.write_text(f"flash_attn/{name},,\n")
+        assert read_package(package, NO_CACHE, never).files == ()
+
+
+def test_a_build_for_one_cuda_is_not_found_twice(site: Path) -> None:
+    for name in ("faiss_gpu_cu12-1.14", "cupy_cuda13x-14.2"):
+        (site / f"{name}.dist-info").mkdir()
+        (site / f"{name}.dist-info/RECORD").write_text("")
+    for name in ("faiss", "cupy", "torch"):
+        (site / name).mkdir()
+    (site / "torch_geometric-2.0.dist-info").mkdir()
+    assert {"faiss", "cupy", "torch"} & set(packages(site, "faiss", "cupy", "torch")) == {"torch"}
 
 
 def test_large_files_are_remembered(site: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_files_that_are_no_elf_are_not_resolved(built: Built, samples: Path) -> 
 def test_a_cut_file_says_why(built: Built, samples: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     cut.write_bytes((samples / "plain.so").read_bytes()[:300])
-    install(built.root, "mine", {"mine/libcudart_cut.so": cut})
+    install(built.root, "mine", {"mine/cut.so": cut})
     file = built.read("mine")
     assert file.unread
     assert file.modules == ()

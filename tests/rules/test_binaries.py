@@ -272,6 +272,14 @@ def test_copies_that_a_program_may_load_by_path_are_no_fault() -> None:
     assert loud(machine(extension("some-extension", modules("sm_80"), **lacking))) == []
 
 
+def test_a_package_without_builds_by_cuda_gets_its_libraries() -> None:
+    lacking = without("libcublas.so.11", wanted=Wanted.MAY_DLOPEN)["missing"]
+    package = BinaryPackage("ctranslate2", (file("ctranslate2.libs/x.so", modules("sm_80"), needed=(), missing=lacking),))
+    (finding,) = findings(machine(package), "extension-cuda-major-mismatch")
+    assert "nvidia-cublas-cu11" in finding.fixes[0].commands[0]
+    assert "opens them by name" in finding.why
+
+
 def test_other_packages_of_another_major_are_warnings() -> None:
     lacking = {**without("libcublas.so.11"), "needed": ("libcublas.so.11",)}
     package = BinaryPackage("faiss-gpu-cu11", (file("faiss/x.so", **lacking),))

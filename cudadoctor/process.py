@@ -75,6 +75,7 @@ class RunningProgram:
         self._streams = {"stdout": bytearray(), "stderr": bytearray()}
         self._open = set(self._streams)
         self._truncated = False
+        self._stopped = False
         self._taken = 0
         for name, pipe in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
             threading.Thread(target=self._collect, args=(name, pipe), name=f"{argv[0]} {name}", daemon=True).start()
@@ -98,11 +99,6 @@ class RunningProgram:
         with self._changed:
             return "stdout" not in self._open
 
-    @property
-    def ended(self) -> bool:
-        """Has the program itself come to its end?"""
-        return self._process.poll() is not None
-
     def finish(self, deadline: float) -> Completed:
         """The end of the program; at `deadline` (time.monotonic()) it and all that it started are killed."""
         with self._changed:
@@ -110,13 +106,20 @@ class RunningProgram:
                 # Woken by the readers; looks by itself too, as a child of the program may hold the pipes open after its end.
                 self._changed.wait(min(deadline - time.monotonic(), 0.05))
         exit_code = self._wait(0 if self._truncated else deadline - time.monotonic())
-        if exit_code is None or not self._drained():
-            self.kill()
+        drained = exit_code is not None and self._drained()
+        self.kill()  # one that ended may have left children behind, with or without its pipes
+        if not drained:
             self._drained()
         return self._completed(self._wait(0) if self._truncated else exit_code)
 
+    @property
+    def stopped(self) -> bool:
+        """Have it and all that it started been brought to an end?"""
+        return self._stopped
+
     def kill(self) -> None:
         """Kill the program's process group, grandchildren included."""
+        self._stopped = True
         try:
             if os.name == "posix":
                 os.killpg(self._process.pid, signal.SIGKILL)

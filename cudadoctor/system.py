@@ -165,7 +165,7 @@ class RealSystem:
 
     def stop_programs(self) -> None:
         with self._lock:
-            running = [program for program in self._programs if not program.ended]
+            running = [program for program in self._programs if not program.stopped]
         for program in running:
             program.kill()
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,16 @@ def test_grandchildren_die_with_a_program_that_hangs(here: RealSystem, tmp_path:
     assert not [pid for pid in Path("/proc").glob("[0-9]*") if _command(pid).find(marker) >= 0]
 
 
+@pytest.mark.parametrize("then", ["", "os.close(0); os.close(1); os.close(2);"], ids=["with the pipes", "without the pipes"])
+def test_what_a_program_leaves_behind_is_ended_too(here: RealSystem, tmp_path: Path, then: str) -> None:
+    script = f"import os, time\nif os.fork() == 0:\n    {then or 'pass'}\n    time.sleep(60)"
+    marker = f"cudadoctor-test-{tmp_path.name}-{os.getpid()}"
+    assert here.run([sys.executable, "-c", script, marker], 20).exit_code == 0
+    give_up = _in(10)
+    while [pid for pid in Path("/proc").glob("[0-9]*") if _command(pid).find(marker) >= 0]:  # a killed one may take a moment
+        assert time.monotonic() < give_up
+
+
 def _command(process: Path) -> str:
     try:
         return (process / "cmdline").read_text()
@@ -166,6 +177,4 @@ def test_what_still_runs_can_be_stopped_at_the_end(here: RealSystem) -> None:
 
 
 def _in(seconds: float) -> float:
-    import time
-
     return time.monotonic() + seconds

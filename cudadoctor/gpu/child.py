@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -124,8 +125,11 @@ class Child:
         return self._stderr.read().decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """End the child at once; harmless where it has ended already."""
+        """End the child and all that it started at once; harmless where they have ended already."""
         self._process.kill()
+        if os.name == "posix":
+            with suppress(ProcessLookupError, PermissionError):  # all ended, or macOS's answer for a group of zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
         try:
             self._process.wait(timeout=KILL_WAIT_S)
         except subprocess.TimeoutExpired:
@@ -138,7 +142,8 @@ class Child:
                 self._process.stdin.close()
             self._process.wait(timeout=KILL_WAIT_S)
         except (OSError, subprocess.TimeoutExpired):
-            self.kill()
+            pass
+        self.kill()  # a library that was loaded may have started processes
         if self._process.poll() is not None:
             self._reader.join(KILL_WAIT_S)
             if self._process.stdout is not None:

@@ -77,7 +77,10 @@ def describe_python(emit: Emit) -> None:
 
 
 def read_file(path: str) -> str:
+    """The text of a regular file; empty where there is none: a pipe would never come to its end."""
     try:
+        if not os.path.isfile(path):
+            return ""
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 20)
     except OSError:
@@ -147,15 +150,23 @@ def find_torch(emit: Emit) -> bool:
     try:
         spec = find_spec("torch")
     except (ImportError, ValueError) as error:
-        emit("torch_absent", message="looking for torch failed: %s" % error)
+        emit("torch_absent", message="looking for torch failed: %s" % error, unreadable="")
         return False
     if spec is None or spec.origin is None:
         namespace = list(spec.submodule_search_locations or ()) if spec is not None else []
-        emit("torch_absent", message="only a folder without __init__.py: %s" % namespace[0] if namespace else "")
+        message = "only a folder without __init__.py: %s" % namespace[0] if namespace else ""
+        emit("torch_absent", message=message, unreadable=next(unreadable(sys.path + namespace), ""))
         return False
     text = read_file(os.path.join(os.path.dirname(spec.origin), "version.py"))
     emit("torch_found", location=os.path.dirname(spec.origin), **parse_version_file(text))
     return True
+
+
+def unreadable(folders: List[str]) -> Iterator[str]:
+    """Folders that exist and cannot be looked into: what is in them is not known."""
+    for folder in folders:
+        if os.path.isdir(folder or ".") and not os.access(folder or ".", os.R_OK | os.X_OK):
+            yield folder
 
 
 def parse_version_file(text: str) -> Dict[str, Optional[str]]:

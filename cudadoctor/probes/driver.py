@@ -29,7 +29,7 @@ PCI_FOLDER = "/sys/bus/pci/devices"
 GPU_VENDORS = frozenset({"10de", "1002", "8086"})
 """PCI vendors NVIDIA, AMD and Intel."""
 MODULE_NAMES = re.compile(r"^(?:nvidia\w*|nouveau|nova\w*|amdgpu|radeon|i915|xe|vfio_pci|nvgpu|nvmap|nvhost\w*|gdrdrv)$")
-DEVICE_NAMES = re.compile(r"^(?:nvidia\d+|nvidiactl|nvidia-uvm|nvidia-modeset|dxg|nvhost-ctrl-gpu|nvmap|nvgpu)$")
+DEVICE_NAMES = re.compile(r"^(?:nvidia\d+|nvidiactl|nvidia-uvm|nvidia-modeset|dxg|nvhost-ctrl-gpu|nvmap|nvgpu)\Z")
 RELEASE_LINE = re.compile(r"(?P<open>Open )?Kernel Module(?: for \w+)?\s+(?P<release>\d+(?:\.\d+){1,3})")
 MODULE_FILE = re.compile(r"^(\S*\bnvidia(?:-current)?\.ko(?:\.\w+)?):", re.MULTILINE)
 """Debian calls it nvidia-current.ko."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FLAG_VARIABLES = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
 COMPILER_VARIABLES = ("NVCC_CCBIN", "CUDAHOSTCXX", "CXX")
 CCBIN = re.compile(r"(?:^|\s)-{1,2}(?:ccbin|compiler-bindir)[= ]\s*(\S+)")
-VERSIONED = re.compile(r"^(?:g\+\+|clang\+\+)-\d{1,2}$")
+VERSIONED = re.compile(r"^(?:g\+\+|clang\+\+)-\d{1,2}\Z")
 GCC_VERSION = re.compile(r"(?:g\+\+|gcc|c\+\+|cc)\S{0,40}(?: \([^)\n]{0,200}\))? (\d+(?:\.\d+)+)")
 CLANG_VERSION = re.compile(r"clang version (\d+(?:\.\d+)+)")
 MSVC_VERSION = re.compile(r"Compiler Version (\d+\.\d+(?:\.\d+)*)")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE = "files"
 USUAL_PREFIXES = ("/opt/venv", "/venv", "/app/.venv", "/workspace/.venv", "/opt/conda", "/usr/local", "/usr")
 """Where images keep the Python of their programs, an environment before the system's."""
-METADATA = re.compile(r"^(?P<name>[\w.]+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info$")
+METADATA = re.compile(r"^(?P<name>[\w.]+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info\Z")
 
 
 def installed_prefix(system: System, wanted: str = "") -> ChosenPython:

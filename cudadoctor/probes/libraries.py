@@ -32,9 +32,9 @@ STEMS = (
     "nvidia-ml",
     "cuda",
 )
-SONAME = re.compile(rf"^lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?$")
+SONAME = re.compile(rf"^lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?\Z")
 """`libcudart.so.12`, `libnvrtc.so.11.2`; longer numbers are file names, not the names that programs ask for."""
-SHADOWING = re.compile(rf"^(?:lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?|libstdc\+\+\.so\.6)$")
+SHADOWING = re.compile(rf"^(?:lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?|libstdc\+\+\.so\.6)\Z")
 SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 HEADER_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
 HEADER_NAMES = ("cudnn_version.h", "cudnn_version_v9.h", "cudnn_version_v8.h", "cudnn.h")

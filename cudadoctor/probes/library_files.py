@@ -29,7 +29,7 @@ ORIGINS = (
 """Path patterns, first match wins; what is left lies in a system folder or elsewhere."""
 SYSTEM_FOLDERS = re.compile(r"^/(?:usr/)?lib(?:64|32)?/|^/run/opengl-driver/|^/usr/local/(?:nvidia|lib)/")
 DRIVER_LIBRARY = re.compile(r"^lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm)\.so")
-FILE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+FILE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)\Z")
 
 
 def loader_for(system: System, ld_library_path: str | None = None) -> LoaderView:

@@ -26,7 +26,7 @@ SOURCE = "NVML"
 CHILD = Path(__file__).with_name("_nvml_child.py")
 LIBRARY = "libnvidia-ml.so.1"
 WINDOWS_LIBRARIES = (r"C:\Windows\System32\nvml.dll", r"C:\Program Files\NVIDIA Corporation\NVSMI\nvml.dll")
-NODES_OF_CUDA = re.compile(r"^nvidia(?:\d+|ctl|-uvm)$")
+NODES_OF_CUDA = re.compile(r"^nvidia(?:\d+|ctl|-uvm)\Z")
 """Nodes that CUDA opens; nvidia-modeset belongs to graphics, and containers rightly refuse it."""
 NOT_SUPPORTED = frozenset({3, 13})
 """nvml.h: NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND."""

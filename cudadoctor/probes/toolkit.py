@@ -30,7 +30,7 @@ HEADERS = (
 """What torch's own headers include, and what nvcc itself does."""
 PROGRAMS = (("ptxas", ("bin/ptxas",)), ("cicc", ("nvvm/bin/cicc", "bin/cicc")), ("cudafe++", ("bin/cudafe++",)))
 LIBRARIES = (("libcudart.so", "libcudart.so"), ("libnvrtc.so", "libnvrtc.so"), ("libcublas.so", "libcublas.so"))
-NVRTC = re.compile(r"^(?:libnvrtc\.so(?:\.[\d.]+)?|nvrtc64_\d+_0\.dll)$")
+NVRTC = re.compile(r"^(?:libnvrtc\.so(?:\.[\d.]+)?|nvrtc64_\d+_0\.dll)\Z")
 PACKAGE_LISTS = "/var/lib/dpkg/info"
 
 

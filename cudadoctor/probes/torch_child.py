@@ -77,7 +77,9 @@ class TorchChild:
         if not finished:
             self._program.kill()
         with self._changed:
-            self._changed.wait_for(lambda: self._completed is not None, GRACE_SECONDS)
+            ended = self._changed.wait_for(lambda: self._completed is not None, GRACE_SECONDS)
+        if not ended:
+            self._program.kill()  # torch started a process that keeps the pipes
 
     @property
     def said(self) -> str:

@@ -28,6 +28,9 @@ def parse_torch(events: Mapping[str, Mapping[str, Any]], unsaid: Missing) -> Fac
     Where its import fails, crashes or hangs, `imports` says so, and what its version file says is known all the same.
     Sample: {"event": "torch_imported", "version": "2.5.1+cu124", "cuda": "12.4", "hip": null, "arch_list": ["sm_50", "sm_90"]}
     """
+    if "torch_absent" in events and events["torch_absent"].get("unreadable"):
+        folder = events["torch_absent"]["unreadable"]
+        return Missing(MissingReason.PERMISSION_DENIED, f"{folder} cannot be looked into; torch may be there", SOURCE)
     if "torch_absent" in events:
         return not_found(events["torch_absent"]["message"] or "torch is not installed in this Python", SOURCE)
     if "torch_found" not in events:

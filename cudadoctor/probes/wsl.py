@@ -19,7 +19,7 @@ DPKG_STATUS = "/var/lib/dpkg/status"
 DRIVER_PACKAGE = re.compile(
     r"^(?:nvidia-driver-[\w-]+|libnvidia-compute-[\w-]+|nvidia-dkms-[\w-]+|nvidia-kernel-[\w-]+|cuda-drivers[\w-]*)$"
 )
-LINUX_DRIVER_LIBRARY = re.compile(r"^lib(?:cuda|nvidia-ml)\.so\.\d{3}\.[\d.]+$")
+LINUX_DRIVER_LIBRARY = re.compile(r"^lib(?:cuda|nvidia-ml)\.so\.\d{3}\.[\d.]+\Z")
 
 
 def read_wsl(system: System) -> Wsl:

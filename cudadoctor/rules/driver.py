@@ -522,6 +522,8 @@ def no_device_visible(case: Case) -> Iterable[Problem]:
     presence = nvidia_gpu_present(case.snapshot)
     if presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU")
+    if presence is not Presence.YES and case.saw("arch-list-empty-no-gpu"):
+        raise NotApplicableError("a build where no GPU is meant to be visible")
     count = driver.visible_device_count
     if isinstance(count, Known) and count.value == 0:
         texts = (*evidence("driver.visible_device_count", count), *texts)
@@ -598,7 +600,8 @@ def driver_call_hangs(case: Case) -> Iterable[Problem]:
 
     What it checks: whether nvmlInit and cuInit, each made in a child process, came back.
 
-    Why it matters: every CUDA program on this machine will hang or die in the same call.
+    Why it matters: every program that makes the call will hang or die in it: for cuInit all that use CUDA, for nvmlInit NCCL
+    and monitors.
 
     How to fix: look at the kernel log; processes stuck in the driver (state D) and Xid lines say which GPU; a reset or reboot
     clears it.
@@ -607,16 +610,18 @@ def driver_call_hangs(case: Case) -> Iterable[Problem]:
 
     Sources: CUDA driver API, cuInit; NVML API, nvmlInit.
     """
-    for name, path, fact in (
-        ("cuInit", "driver.cu_init", case.snapshot.driver.cu_init),
-        ("nvmlInit", "driver.nvml", case.snapshot.driver.nvml),
+    of_cuda = "Every CUDA program here will meet the same."
+    of_nvml = "Every program that asks NVML will meet the same: nvidia-smi, NCCL, monitors. CUDA itself does not call it."
+    for name, path, fact, why in (
+        ("cuInit", "driver.cu_init", case.snapshot.driver.cu_init, of_cuda),
+        ("nvmlInit", "driver.nvml", case.snapshot.driver.nvml, of_nvml),
     ):
         if isinstance(fact, Missing) and fact.reason in (MissingReason.TIMEOUT, MissingReason.CRASHED):
             verb = "does not return" if fact.reason is MissingReason.TIMEOUT else "kills the process that calls it"
             yield Problem(
                 subject=name,
                 what=f"{name} {verb}: {fact.detail}." if fact.detail else f"{name} {verb}.",
-                why="Every CUDA program here will meet the same.",
+                why=why,
                 evidence=(Evidence(fact=path, value=fact.detail or fact.reason.value, source=fact.source or "child process"),),
                 severity=Severity.WARNING if fact.reason is MissingReason.TIMEOUT else Severity.ERROR,
                 remedies=(

@@ -75,6 +75,13 @@ def test_files_that_are_no_libraries_do_not_win(tmp_path: Path) -> None:
     assert not [copy for copy in copies if copy.wins]
 
 
+def test_names_with_a_line_break_are_no_libraries(tmp_path: Path) -> None:
+    system = linux(tmp_path, {"/usr/lib64/libcudart.so.12\n": b""}, environ={"LD_LIBRARY_PATH": "/usr/lib64"})
+    libraries = read_libraries(system)
+    assert known(libraries.copies) == ()
+    assert [folder.shadows for folder in known(libraries.ld_library_path)] == [()]
+
+
 def test_without_a_library_path_the_question_does_not_arise(tmp_path: Path) -> None:
     fact = read_libraries(linux(tmp_path)).ld_library_path
     assert isinstance(fact, Missing)

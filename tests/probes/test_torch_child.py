@@ -87,6 +87,40 @@ def test_a_folder_named_torch_is_no_torch(tmp_path: Path) -> None:
     assert "without __init__.py" in fact.detail
 
 
+def test_a_torch_that_cannot_be_looked_for_is_not_called_absent() -> None:
+    said = {"torch_absent": {"event": "torch_absent", "message": "", "unreadable": "/venv/lib/python3.12/site-packages"}}
+    torch = parse_torch(said, UNSAID)
+    assert isinstance(torch, Missing)
+    assert torch.reason is MissingReason.PERMISSION_DENIED
+    assert "/venv/lib/python3.12/site-packages" in torch.detail
+
+
+def test_a_pipe_in_the_place_of_the_version_file_is_not_waited_for(tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "venv", WORKING)
+    version = next((tmp_path / "venv").rglob("torch/version.py"))
+    version.unlink()
+    os.mkfifo(version)
+    torch = of_torch(_ask(python, 3)[0])
+    assert isinstance(torch.imports, Missing)
+    assert isinstance(torch.torch_version, Missing)
+
+
+def test_what_torch_leaves_behind_is_ended(tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "venv", WORKING)
+    init = next((tmp_path / "venv").rglob("torch/__init__.py"))
+    init.write_text("import os, time\nif os.fork() == 0: time.sleep(60)\nraise ImportError('no')")
+    _ask(python, 20)
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(python) in _text(path)]
+    assert not left
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def test_modules_beside_the_child_or_in_the_current_folder_do_not_shadow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('the wrong torch')")

@@ -103,3 +103,14 @@ def test_a_fix_that_breaks_something_else_is_not_shown(matrices: Matrices) -> No
     rules = [Rule("CD998", "few", Severity.ERROR, "", too_few), Rule("CD999", "many", Severity.ERROR, "", too_many)]
     (finding,) = evaluate(Case(with_devices(3), matrices), rules).findings
     assert [fix.title for fix in finding.fixes] == ["make 10 visible"]
+
+
+def test_a_warning_explains_no_error(matrices: Matrices) -> None:
+    def warns(case: Case) -> Iterable[Problem]:
+        if known(case.snapshot.driver.visible_device_count) < 10:
+            yield Problem("machine", "a circumstance")
+
+    rules = [Rule("CD998", "no-devices", Severity.WARNING, "", warns), NEEDS_TEN]
+    findings = {finding.name: finding for finding in evaluate(Case(with_devices(3), matrices), rules).findings}
+    assert findings["needs-ten"].root
+    assert findings["no-devices"].explains == ()

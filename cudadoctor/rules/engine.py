@@ -186,9 +186,7 @@ def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
     """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
     outcomes = tuple(run_rules(rules, case))
     failed = [result for result in outcomes if result.problems]
-    fired = {
-        result.rule.name for result in failed if any(_severity(result.rule, p) is not Severity.NOTE for p in result.problems)
-    }
+    fired = {result.rule.name: min(_severity(result.rule, p).rank for p in result.problems) for result in failed}
     broken = {result.rule.name: result.rule for result in failed}
     untouched = [rule for rule in rules if rule.severity is Severity.ERROR and rule.name not in broken] if failed else []
     findings = [
@@ -203,9 +201,15 @@ def _severity(rule: Rule, problem: Problem) -> Severity:
     return problem.severity or rule.severity
 
 
-def _finding(rule: Rule, problem: Problem, fired: set[str], fixes: tuple[Fix, ...]) -> Finding:
+def _explains(cause: int, effect: int) -> bool:
+    """Can a cause of this severity (its rank) explain an effect of that? A note explains nothing, a warning no error."""
+    return cause < Severity.NOTE.rank and cause <= effect
+
+
+def _finding(rule: Rule, problem: Problem, fired: Mapping[str, int], fixes: tuple[Fix, ...]) -> Finding:
     """The finding; a consequence has no fixes of its own, since mending its cause mends it."""
-    root = not any(cause in fired for cause in rule.explained_by)
+    rank = _severity(rule, problem).rank
+    root = not any(cause in fired and _explains(fired[cause], rank) for cause in rule.explained_by)
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -238,13 +242,18 @@ def _is_error(result: RuleResult) -> bool:
     return any(_severity(result.rule, problem) is Severity.ERROR for problem in result.problems)
 
 
+def _effects(cause: Finding, findings: Sequence[Finding], rules: Mapping[str, Rule]) -> Iterable[Finding]:
+    return (
+        effect
+        for effect in findings
+        if cause.name in rules[effect.name].explained_by and _explains(cause.severity.rank, effect.severity.rank)
+    )
+
+
 def _linked(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """Each cause lists the codes of what it explains; sorted by root, severity, confidence, code, subject."""
     linked = [
-        structs.replace(
-            cause,
-            explains=tuple(sorted({effect.code for effect in findings if cause.name in rules[effect.name].explained_by})),
-        )
+        structs.replace(cause, explains=tuple(sorted({effect.code for effect in _effects(cause, findings, rules)})))
         for cause in findings
     ]
     return tuple(sorted(linked, key=lambda f: (not f.root, f.severity.rank, f.confidence.rank, f.code, f.subject)))

@@ -221,11 +221,13 @@ def unpack(folder: Path, image: Image, samples: Path) -> Path:
         fill(root, {f"{STUBS}/{image.stub}": (samples / "plain.so").read_bytes()})
     if image.torch is not None:
         write_stub_torch(root / SITE, image.torch)
-    if image.torch_code:
-        fill(root, {f"/{SITE}/torch/lib/libtorch_cuda.so": (samples / image.torch_code).read_bytes()})
+    if image.torch_code and image.torch is not None:
+        runtime = f"libcudart.so.{(image.torch.cuda or '').partition('.')[0]}"
+        code = (samples / image.torch_code).read_bytes().replace(b"libcudart.so.13", runtime.encode())
+        library = (samples / "plain.so").read_bytes().replace(b"libcudart.so.13", b"libc.so.6".ljust(15, b"\0"))
+        fill(root, {f"/{SITE}/torch/lib/libtorch_cuda.so": code, f"/usr/lib/x86_64-linux-gnu/{runtime}": library})
     if image.extension:
         add_distribution(root / SITE, "flash-attn", "2.7.0")
-        fill(root, {"/usr/lib/x86_64-linux-gnu/libcudart.so.13": (samples / "plain.so").read_bytes()})
         record = "flash_attn/lib.so,,\n"
         fill(root, {f"/{SITE}/flash_attn-2.7.0.dist-info/RECORD": record})
         fill(root, {f"/{SITE}/flash_attn/lib.so": (samples / image.extension).read_bytes()})

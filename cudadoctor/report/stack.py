@@ -18,6 +18,10 @@ GIBIBYTE = 2**30
 NO_GPU = "no-nvidia-gpu"
 """The finding of the driver's area that is about the GPU's row."""
 
+PACKAGE = "package "
+"""Subjects that begin so are installed packages: they have a row of their own."""
+MOST_PACKAGES = 4
+
 _GPU_NUMBERS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?")
 
 
@@ -40,6 +44,7 @@ def stack_rows(report: Report) -> tuple[StackRow, ...]:
         *_driver_row(report),
         *_toolkit_rows(report),
         *_torch_row(report),
+        *_packages_row(report),
         *_cudnn_row(report),
         *_nccl_row(report),
         *_container_row(report),
@@ -84,7 +89,8 @@ def _is_absence(missing: Missing) -> bool:
 
 
 def _in_area(report: Report, area: str) -> list[Finding]:
-    return [f for f in report.findings if f.code.startswith(f"CD{area}") or (area == "5" and f.name == NO_GPU)]
+    found = (f for f in report.findings if f.code.startswith(f"CD{area}") or (area == "5" and f.name == NO_GPU))
+    return [finding for finding in found if not finding.subject.startswith(PACKAGE)]
 
 
 def _missing_row(report: Report, label: str, area: str, missing: Missing) -> Iterator[StackRow]:
@@ -240,6 +246,22 @@ def _torch_parts(torch: Torch) -> Iterator[str]:
         yield f"{build.value.upper()} build"
     if targets:
         yield f"code for {target_span(targets)}"
+
+
+def _packages_row(report: Report) -> Iterator[StackRow]:
+    """The packages on top of torch whose binaries were read: those that findings concern first."""
+    binaries = report.snapshot.binaries
+    read = [package for package in maybe(binaries) or () if package.name != "torch" and package.files]
+    if not isinstance(binaries, Known) or not read:
+        return
+    concerning = [finding for finding in report.findings if finding.subject.startswith(PACKAGE)]
+    named = {finding.subject.removeprefix(PACKAGE) for finding in concerning if finding.severity is not Severity.NOTE}
+    ordered = sorted(read, key=lambda package: package.name not in named)
+    shown = [f"{package.name} {package.package_version}".strip() for package in ordered[:MOST_PACKAGES]]
+    more = f" and {len(read) - len(shown)} more" if len(read) > len(shown) else ""
+    unread = not all(package.complete for package in binaries.value)
+    mark, words = _verdict(report, "X", concerning, Missing(MissingReason.TIMEOUT, source=binaries.source) if unread else None)
+    yield StackRow("Packages", ", ".join(shown) + more, mark, words, binaries.source)
 
 
 def _cudnn_row(report: Report) -> Iterator[StackRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from cudadoctor.model.binaries import BinaryFile, BinaryPackage
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, OtherSource
 from cudadoctor.model.finding import Finding, Severity, UnknownRule
 from cudadoctor.model.report import Report
@@ -240,3 +241,19 @@ def test_undetermined_shows_no_tick_for_what_hung() -> None:
     assert {label: marked[label].mark for label in ("GPU", "Driver", "torch")} == dict.fromkeys(
         ("GPU", "Driver", "torch"), Mark.UNKNOWN
     )
+
+
+def test_packages_have_a_row_of_their_own() -> None:
+    assert "Packages" not in rows(healthy_h100())
+    file = BinaryFile("/site/x.so", 1)
+    read = [BinaryPackage(name, (file,), package_version="1.0") for name in ("torch", "apex", "vllm", "a", "b", "c")]
+    report = with_snapshot(binaries=Known((*read, BinaryPackage("other packages", (), complete=False)), "files"))
+    assert (rows(report)["Packages"].value, rows(report)["Packages"].mark) == (
+        "apex 1.0, vllm 1.0, a 1.0, b 1.0 and 1 more",
+        Mark.OK,
+    )
+    bad = structs.replace(report, findings=(finding("CD413", subject="package vllm"),))
+    row = rows(bad)["Packages"]
+    assert (row.mark, row.words) == (Mark.ERROR, "CD413")
+    assert row.value.startswith("vllm 1.0, apex 1.0")
+    assert {other.mark for label, other in rows(bad).items() if label != "Packages"} == {Mark.OK}

@@ -76,6 +76,8 @@ class Matcher:
     """Most characters between the start of a match and its anchor."""
     after: int
     """Most characters from the anchor to the end of a match."""
+    literal: str
+    """The longest part without placeholders: a text can hold the sentence only if it has it, a line's end being a blank."""
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -198,7 +200,8 @@ def compile_sentence(text: str) -> Matcher:
     if last and _WORD.fullmatch(last[-1]):
         regex += r"(?![\w])"
     longest = sum(part.longest for part in parts)
-    return Matcher(text, regex, frozenset(word for word, _ in words), anchor, before, longest - before)
+    literal = max((part.literal for part in parts), key=len)
+    return Matcher(text, regex, frozenset(word for word, _ in words), anchor, before, longest - before, literal)
 
 
 def _row(raw: dict[str, Any], codes: dict[str, list[dict[str, Any]]]) -> ErrorRow:

@@ -50,10 +50,11 @@ def _hits(text: PlainText, patterns: ErrorPatterns) -> list[_Hit]:
     """The matches in a text, the most telling ones where several overlap."""
     lowered = text.lowered
     words = set(_WORDS.findall(lowered))
+    in_one_line = lowered.replace("\n", " ")
     found: list[_Hit] = []
     for anchor in words & patterns.by_anchor.keys():
         for kind, matcher in patterns.by_anchor[anchor]:
-            if matcher.words <= words:
+            if matcher.words <= words and matcher.literal in in_one_line:
                 found += _matches(text, kind, matcher, patterns)
     return _without_superseded(text, found, patterns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -39,6 +40,7 @@ from cudadoctor.readers.text import PlainText, normalise
 MAX_PASTE_BYTES = 4 * 2**20
 """Longest text that is read."""
 SOURCE = "pasted text"
+_STRANGE = re.compile("[\x00-\x06\ufffd]")
 
 
 class PasteError(ValueError):
@@ -72,8 +74,7 @@ def _decoded(data: bytes | str) -> str:
     text = data if isinstance(data, str) else _from_bytes(data)
     if text.count("\x00") * 3 > len(text) > 0:
         text = text.replace("\x00", "")
-    strange = sum(text.count(chr(code)) for code in (0, 1, 2, 3, 4, 5, 6, 0xFFFD))
-    if strange * 10 > len(text) > 0:
+    if len(_STRANGE.findall(text)) * 10 > len(text):
         raise PasteError("the data is binary, not text")
     return text.encode("utf-8", "replace").decode("utf-8")
 

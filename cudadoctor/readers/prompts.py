@@ -19,6 +19,8 @@ r"(?P<command>\S[^\n]{0,600})$")),
     ("notebook", re.compile(r"^\s{0,16}[!%]{1,2}(?P<command>[a-z]\S{1,40} ?[^\n]{0,600})$")),
     ("dockerfile", re.compile(r"^\s{0,16}(?:=> \[[^\]\n]{1,60}\] )?RUN (?P<command>\S[^\n]{0,600})$")),
 )  # fmt: skip
+_SIGN = re.compile(r"[$>#%!\u276f\u279c]|\.\.\. |In \[|RUN ")
+"""Without one of these a line has no prompt."""
 _AMBIGUOUS = re.compile(r"^\s{0,16}(?P<sign>[#>]) (?P<command>(?P<program>[a-z][\w.+/-]{0,60})(?: [^\n]{0,600})?)$")
 _PROGRAMS = frozenset(
     {
@@ -47,7 +49,7 @@ def commands(text: PlainText) -> tuple[Command, ...]:
     """The commands of a text in their order; `# word ...` counts only where the word is a program, as it may be a comment."""
     found: list[Command] = []
     for index, (number, line) in enumerate(zip(text.numbers, text.lines, strict=True)):
-        if line and (match := _match(line)):
+        if _SIGN.search(line) and (match := _match(line)):
             found.append(Command(match[0], match[1].strip(" *`"), number, index))
     return tuple(found)
 

@@ -22,8 +22,6 @@ _ABSENT = frozenset(
 )  # fmt: skip
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,5}")
 _NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,6})?")
-MARKS = re.compile(r"^[\s`*]{0,40}(?:#{1,3}\$?|//|>>?|REM)?[ \t]{0,40}")
-"""Comment and quote marks that people put before pasted lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def truth(text: str | None) -> bool | None:
 
 def unmarked(text: PlainText) -> tuple[str, ...]:
     """The lines without comment and quote marks before them."""
-    return tuple(MARKS.sub("", line, count=1) for line in text.lines)
+    return text.unmarked
 
 
 def from_integer(text: str | None) -> str | None:

@@ -19,16 +19,19 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 _URL_LOGIN = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+]{1,10}://)[^\s/@:]{1,100}:[^\s/@]{1,200}@")
-_HINTS = ("_", "-", "AKIA", "ASIA", "AIza", "eyJ")
-_NAMED = re.compile(r"password|passwd|secret|token|api_?key|access_key|credential", re.IGNORECASE)
+_TOKEN_STARTS = (
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "sk-", "xox", "AIza", "npm_"),
+    *("pypi-", "nvapi-", "eyJ"),
+)
+_NAMES = ("passw", "secret", "token", "key", "credential")
 
 
 def masked(text: str) -> str:
     """The text with tokens, passwords and logins in addresses replaced; everything else as it is."""
-    if any(hint in text for hint in _HINTS):
+    if any(map(text.__contains__, _TOKEN_STARTS)):
         text = _TOKEN.sub(MASK, text)
     if "@" in text:
         text = _URL_LOGIN.sub(rf"\g<scheme>{MASK}@", text)
-    if _NAMED.search(text):
+    if any(map(text.casefold().__contains__, _NAMES)):
         text = _ASSIGNED.sub(rf"\g<name>{MASK}", text)
     return text

@@ -27,6 +27,8 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _QUOTED = re.compile(r"^\s{0,8}>(?!>>)[ >]?\s?")
 _FENCE = re.compile(r"^\s{0,12}(?:```|~~~)")
 _COLLAPSIBLE = re.compile(r"<(?:/?(?:details|summary|pre|code|br|p|b|kbd|tt|samp)\b[^<>]{0,40})>", re.IGNORECASE)
+_MARKS = re.compile(r"^[\s`*]{0,40}(?:#{1,3}\$?|//|>>?|REM)?[ \t]{0,40}")
+"""Comment and quote marks that people put before pasted lines."""
 MIN_WRAP = 60
 """Narrowest width at which equal line lengths are taken for a terminal's hard wrap."""
 
@@ -41,7 +43,7 @@ class PlainText:
     @cached_property
     def flat(self) -> str:
         """All lines with blanks collapsed and ends trimmed: what the error table is matched against."""
-        return "\n".join(_BLANKS.sub(" ", line).strip() for line in self.lines)
+        return "\n".join([line.strip() for line in _BLANKS.sub(" ", self.body).split("\n")])
 
     @cached_property
     def lowered(self) -> str:
@@ -78,6 +80,11 @@ class PlainText:
         """The lines with their indentation, joined: what most readers search."""
         return "\n".join(self.lines)
 
+    @cached_property
+    def unmarked(self) -> tuple[str, ...]:
+        """The lines without comment and quote marks before them."""
+        return tuple([_MARKS.sub("", line, count=1) for line in self.lines])
+
     def cut(self, start: int, end: int) -> PlainText:
         """The lines from index `start` to `end` (not included)."""
         return PlainText(self.lines[start:end], self.numbers[start:end])
@@ -100,11 +107,14 @@ def normalise(text: str) -> PlainText:
 
 
 def _numbered(text: str) -> list[tuple[int, str]]:
-    numbered = [(number, line.rstrip()) for number, line in enumerate(text.split("\n"), 1) if not _FENCE.match(line)]
-    quoted = sum(1 for _, line in numbered if _QUOTED.match(line))
-    filled = sum(1 for _, line in numbered if line)
-    if quoted >= 2 and quoted * 10 >= filled * 6:
-        numbered = [(number, _QUOTED.sub("", line)) for number, line in numbered]
+    numbered = [(number, line.rstrip()) for number, line in enumerate(text.split("\n"), 1)]
+    if "```" in text or "~~~" in text:
+        numbered = [(number, line) for number, line in numbered if not _FENCE.match(line)]
+    if text.count(">") >= 2:
+        quoted = sum(1 for _, line in numbered if _QUOTED.match(line))
+        filled = sum(1 for _, line in numbered if line)
+        if quoted >= 2 and quoted * 10 >= filled * 6:
+            numbered = [(number, _QUOTED.sub("", line)) for number, line in numbered]
     return numbered or [(1, "")]
 
 

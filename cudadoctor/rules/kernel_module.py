@@ -21,6 +21,10 @@ from cudadoctor.rules.questions import (
 MISSING = "kernel-module-missing-for-kernel"
 BUILD_FAILED = ("bad return status", "bad exit status", "building kernel modules", "unable to build", "build of nvidia.ko failed")
 """Parts of texts that tell of a build that failed, rather than of one that was not tried."""
+LOAD_FAILED = "unable to load the kernel module"
+"""The installer's words where the module was built and the kernel did not take it."""
+KEEPS_MODULE_OUT = ("nouveau-loaded", "secure-boot-blocking", "open-module-gpu-unsupported")
+"""Errors that say why the kernel did not take the module."""
 MODULE_FAILS = ("smi-cannot-communicate", "kernel-module-not-loaded")
 """Errors of programs that find no loaded nvidia module."""
 
@@ -89,7 +93,7 @@ def kernel_module_missing_for_kernel(case: Case) -> Iterable[Problem]:
     Sources: modprobe(8), dkms(8); modules.dep(5).
     """
     texts = seen(case, "kernel-module-missing-for-kernel")
-    if driver_works(case.snapshot):
+    if driver_works(case.snapshot) or (texts and _is_kept_out(case)):
         return
     if not texts and not _module_fails(case):
         _needs_modules(case)
@@ -116,6 +120,12 @@ def kernel_module_missing_for_kernel(case: Case) -> Iterable[Problem]:
         remedies=driver_fixes.build_module_for_kernel(case),
         confidence=Confidence.CERTAIN if texts or unbuilt else Confidence.LIKELY,
     )
+
+
+def _is_kept_out(case: Case) -> bool:
+    """Does the installer only say that the module, which exists, could not be loaded, and another text why?"""
+    loads = (LOAD_FAILED in error.text.lower() for error in case.errors("kernel-module-missing-for-kernel"))
+    return case.saw(*KEEPS_MODULE_OUT) and all(loads)
 
 
 def _build_failed(case: Case, texts: tuple[Evidence, ...]) -> Problem:

@@ -234,6 +234,9 @@ def wsl_windows_build_unsupported(case: Case) -> Iterable[Problem]:
         _in_wsl(case)
     if driver_works(case.snapshot):
         return
+    told = _windows_build(case)
+    if _linux_driver(case) and (told is None or _is_supported(told[0])):
+        raise NotApplicableError("a Linux driver in WSL gives the same messages")
     failures = case.errors(*CUDA_FAILURES)
     blocked = case.errors("gpu-access-blocked-by-os", "wsl-adapter-failed")
     hook = tuple(error for error in case.errors("container-cli-failed") if "driver error" in error.text.lower())

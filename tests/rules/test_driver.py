@@ -131,6 +131,7 @@ TABLE: Table = {
     "no-device-visible": (
         ("100", broken(healthy(), 100), FAIL),
         ("none counted", with_driver(healthy(), visible_device_count=known(0)), FAIL),
+        ("a build without a GPU", text_only(said("cuda-error-100"), said("arch-list-empty-no-gpu")), NOT_APPLICABLE),
         ("all well", healthy(), PASS),
         ("cuInit silent", SILENT, UNKNOWN),
         ("no GPU", NO_GPU, NOT_APPLICABLE),

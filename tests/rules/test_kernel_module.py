@@ -43,6 +43,7 @@ def pci(device_id: str, driver: str = "nvidia", bus_id: str = "0000:01:00.0") ->
 
 
 NOUVEAU = with_driver(without_driver(healthy(), ("nouveau",)), pci_devices=known((pci("2684", "nouveau"),)))
+INSTALLER = said("kernel-module-missing-for-kernel", "ERROR: Unable to load the kernel module 'nvidia.ko'")
 TABLE: Table = {
     "kernel-module-missing-for-kernel": (
         ("no file for this kernel", with_driver(UNLOADED, module_file=ABSENT), FAIL),
@@ -50,6 +51,8 @@ TABLE: Table = {
         ("modules unreadable", UNKNOWN_MODULES, UNKNOWN),
         ("no GPU", NO_GPU, NOT_APPLICABLE),
         ("modprobe says so", text_only(said("kernel-module-missing-for-kernel")), FAIL),
+        ("the installer cannot load it", text_only(INSTALLER), FAIL),
+        ("the installer cannot load it, as nouveau is there", text_only(INSTALLER, said("nouveau-loaded")), PASS),
         ("under WSL", text_only(SMI_FAILS, said("shown-wsl")), NOT_APPLICABLE),
     ),
     "secure-boot-blocking": (

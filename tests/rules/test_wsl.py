@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from cudadoctor.model.finding import Severity, Where
-from cudadoctor.model.snapshot import LibraryCopy, LibraryOrigin, Snapshot
+from cudadoctor.model.snapshot import LibraryCopy, LibraryOrigin, Snapshot, Wsl
 from cudadoctor.model.versions import DottedVersion
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
@@ -65,6 +65,7 @@ def unlinked(library: str) -> Snapshot:
     return text_only(WSL, said("toolkit-libs-missing-at-link", f"cannot find {library}", library=library))
 
 
+LINUX_DRIVER = Wsl(linux_driver_packages=known(("nvidia-utils-510",)))
 TABLE: Table = {
     "wsl-libcuda-path": (
         ("in its folder but not found", UNFOUND, FAIL),
@@ -93,6 +94,11 @@ TABLE: Table = {
         ("a preview before Windows 11", wsl(FAILS, windows_build=known(build("10.0.21343.1000"))), FAIL),
         ("Windows 10 22H2", wsl(FAILS, windows_build=known(build("10.0.19045.3693"))), PASS),
         ("Windows 11", wsl(FAILS, windows_build=known(build("10.0.22631.2861"))), PASS),
+        (
+            "blocked, with a Linux driver inside",
+            text_only(said("gpu-access-blocked-by-os"), said("shown-wsl"), wsl=LINUX_DRIVER),
+            NOT_APPLICABLE,
+        ),
         ("a build that is only numbered", wsl(FAILS, windows_build=known(build("19043"))), FAIL),
         ("all well on an old build", wsl(WORKS, windows_build=known(build("10.0.19043.1586"))), PASS),
         ("cuInit does not answer", SILENT, UNKNOWN),

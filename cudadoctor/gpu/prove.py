@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
 
-from cudadoctor.gpu.catalog import QUICK, KernelSpec, Operands, rungs
+from cudadoctor.gpu.catalog import QUICK, KernelSpec, Operands, jit_rung, rungs
 from cudadoctor.gpu.child import ChildError, ChildFailure
 from cudadoctor.gpu.code_source import CodeSource, NvccSource, NvrtcSource, ShippedPtx
 from cudadoctor.gpu.compile_cache import CompileCache, user_cache_folder
@@ -195,7 +195,10 @@ class ProofRun:
 
     def _code(self, source: CodeSource, kernel: KernelSpec, capability: ComputeCapability) -> tuple[KernelSpec, Compiled]:
         """The best rung that the compiler can make, with its code; raises as `source.code`."""
-        best_first = (kernel,) if source.layer is ProofLayer.DRIVER_JIT else rungs(kernel, capability, self._request.ladder)
+        if source.layer is ProofLayer.DRIVER_JIT:
+            rung = jit_rung(kernel, self._request.kernels)
+            return rung, source.code(rung, capability, self._deadline - monotonic())
+        best_first = rungs(kernel, capability, self._request.ladder)
         for rung in best_first[:-1]:
             if rung.operands is Operands.TENSOR_MAPS and not self._driver_knows_tensor_maps():
                 continue

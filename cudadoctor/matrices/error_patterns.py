@@ -76,8 +76,8 @@ class Matcher:
     """Most characters between the start of a match and its anchor."""
     after: int
     """Most characters from the anchor to the end of a match."""
-    literal: str
-    """The longest part without placeholders: a text can hold the sentence only if it has it, a line's end being a blank."""
+    needs: tuple[tuple[str, ...], ...]
+    """A text, its lines joined by blanks, can hold the sentence only if it has one of each of these."""
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -118,6 +118,8 @@ class _Part:
     literal: str = ""
     form: str = ""
     """The form of a placeholder that has only one."""
+    needs: tuple[str, ...] = ()
+    """Texts of which one is in every text that matches; none where a match may be anything."""
 
 
 def _glob(form: str) -> tuple[str, int]:
@@ -128,13 +130,14 @@ def _glob(form: str) -> tuple[str, int]:
 def _placeholder(match: re.Match[str]) -> _Part:
     brace = match[0]
     if brace in ("{{", "}}"):
-        return _Part(re.escape(brace[0]), 1, brace[0])
+        return _Part(re.escape(brace[0]), 1, brace[0], needs=(brace[0],))
     if brace == "...":
         return _Part(rf"[\s\S]{{0,{MAX_GAP}}}?", MAX_GAP)
     form = (match["forms"] or "").lower()
     body, longest = _forms(match) if form else _shape(match["shape"])
     named = f"(?:{body})" if match["name"] == "_" else f"(?P<{match['name']}>{body})"
-    return _Part(named, longest, form="" if "|" in form else form)
+    fixed = tuple(max(each.split("*"), key=len) for each in form.split("|"))
+    return _Part(named, longest, form="" if "|" in form else form, needs=fixed if all(fixed) else ())
 
 
 def _shape(name: str) -> tuple[str, int]:
@@ -155,7 +158,7 @@ def _forms(match: re.Match[str]) -> tuple[str, int]:
 
 def _literal(text: str) -> _Part:
     lowered = text.lower()
-    return _Part(re.sub(r"(?:\\ )+", "[ \\\\n]", re.escape(lowered)), len(lowered), lowered)
+    return _Part(re.sub(r"(?:\\ )+", "[ \\\\n]", re.escape(lowered)), len(lowered), lowered, needs=(lowered,))
 
 
 def _parts(text: str) -> list[_Part]:
@@ -200,8 +203,8 @@ def compile_sentence(text: str) -> Matcher:
     if last and _WORD.fullmatch(last[-1]):
         regex += r"(?![\w])"
     longest = sum(part.longest for part in parts)
-    literal = max((part.literal for part in parts), key=len)
-    return Matcher(text, regex, frozenset(word for word, _ in words), anchor, before, longest - before, literal)
+    needs = tuple(part.needs for part in parts if part.needs)
+    return Matcher(text, regex, frozenset(word for word, _ in words), anchor, before, longest - before, needs)
 
 
 def _row(raw: dict[str, Any], codes: dict[str, list[dict[str, Any]]]) -> ErrorRow:

@@ -54,9 +54,14 @@ def _hits(text: PlainText, patterns: ErrorPatterns) -> list[_Hit]:
     found: list[_Hit] = []
     for anchor in words & patterns.by_anchor.keys():
         for kind, matcher in patterns.by_anchor[anchor]:
-            if matcher.words <= words and matcher.literal in in_one_line:
+            if matcher.words <= words and _has_needed(matcher, in_one_line):
                 found += _matches(text, kind, matcher, patterns)
     return _without_superseded(text, found, patterns)
+
+
+def _has_needed(matcher: Matcher, in_one_line: str) -> bool:
+    """Is there one of each group of texts that the sentence needs? Far cheaper than its regular expression."""
+    return all([any(map(in_one_line.__contains__, group)) for group in matcher.needs])
 
 
 def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatterns) -> Iterable[_Hit]:

@@ -382,7 +382,8 @@ CUresult cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned
     }
     if (!number("FAKE_CUDA_COMPUTE", 0)) return 0;
     int half = strstr(function, "_bf16_") ? BF16 : strstr(function, "_f16_") ? F16 : F32, is_gemm = !strncmp(function, "gemm", 4);
-    size_t count = is_gemm ? gemm(parameters, half) : attention(parameters, half, (int)gz);
+    int batch = !is_gemm && gy == 1 && gz == 1 && (strstr(function, "_mma_") || strstr(function, "_wgmma_")) ? INT(11) : (int)gz; /* grid in a line */
+    size_t count = is_gemm ? gemm(parameters, half) : attention(parameters, half, batch);
     if (number("FAKE_CUDA_WRITE_PAST", 0)) put(POINTER(is_gemm ? 2 : 3), count, half, 1.0f);
     return 0;
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cudadoctor.model.fact import Missing, MissingReason, known, maybe
+from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import DeviceNode, LibraryOrigin, Platform
 from cudadoctor.rules import driver_fixes, fixes
@@ -68,7 +68,8 @@ def driver_userspace_missing(case: Case) -> Iterable[Problem]:
         return
     driver = case.snapshot.driver
     missing = [error for error in case.errors("driver-lib-missing") if not _in_container(case, error.text)]
-    no_smi = case.errors("smi-not-installed") if gpus(case.snapshot) and not container_shown(case) else ()
+    driver_shown = bool(gpus(case.snapshot)) or isinstance(driver.kernel_module, Known)
+    no_smi = case.errors("smi-not-installed") if driver_shown and not container_shown(case) else ()
     if missing or no_smi:
         if on_windows(case) or in_wsl(case) or platform(case.snapshot) is Platform.MACOS:
             raise NotApplicableError("the Windows driver brings these libraries")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudadoctor.model.finding import Severity
-from cudadoctor.model.snapshot import ApiStatus, DeviceNode, Host, Platform, Snapshot
+from cudadoctor.model.snapshot import ApiStatus, DeviceNode, Driver, Host, Platform, Snapshot
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
     ABSENT,
@@ -57,6 +57,7 @@ DENIED = with_driver(BROKEN_999, device_nodes=known((node("/dev/nvidiactl", Fals
 NO_NVML = said("driver-lib-missing", "load library failed", library="libnvidia-ml.so.1")
 NO_SMI = said("smi-not-installed")
 RTX_3060 = known((gpu("NVIDIA GeForce RTX 3060", "8.6"),))
+LOADED = Driver(kernel_module=healthy().driver.kernel_module)
 TABLE: Table = {
     "driver-userspace-missing": (
         ("module loaded, no libraries", without_libraries(healthy()), FAIL),
@@ -66,6 +67,7 @@ TABLE: Table = {
         ("the container runtime misses NVML", text_only(NO_NVML), FAIL),
         ("under WSL", text_only(NO_NVML, said("shown-wsl")), NOT_APPLICABLE),
         ("no nvidia-smi beside a GPU", text_only(NO_SMI, gpus=RTX_3060), FAIL),
+        ("no nvidia-smi beside a module", text_only(NO_SMI, driver=LOADED), FAIL),
         ("no nvidia-smi in a container", text_only(NO_SMI, said("shown-container"), gpus=RTX_3060), UNKNOWN),
     ),
     "uvm-device-missing": (

@@ -71,10 +71,16 @@ def toolkit(env: dict[str, str]) -> Iterator[Path]:
     yield Path(nvcc).resolve().parent.parent
 
 
-def wrapped_nvcc(folder: Path, real: Path, body: str) -> Path:
-    """A toolkit folder whose nvcc is the real one, except for what `body` does with `argv` when it compiles."""
+def wrapped_nvcc(folder: Path, real: Path, body: str, targets: str = "") -> Path:
+    """A toolkit folder whose nvcc is the real one, except for what `body` does with `argv` when it compiles.
+
+    Where `targets` is given, that is what it says it can compile for.
+    """
     program = folder / "bin" / "nvcc"
-    code = f"import os, shutil, sys\nargv = [{str(real / 'bin/nvcc')!r}, *sys.argv[1:]]\nif '-cubin' in argv:\n"
+    code = f"import os, shutil, sys\nargv = [{str(real / 'bin/nvcc')!r}, *sys.argv[1:]]\n"
+    code += (
+        f"if {targets!r} and '--list-gpu-code' in argv:\n    print({targets!r})\n    raise SystemExit(0)\nif '-cubin' in argv:\n"
+    )
     code += "\n".join(f"    {line}" for line in body.splitlines()) + "\nos.execv(argv[0], argv)\n"
     program.parent.mkdir(parents=True, exist_ok=True)
     python_program(program, code)
@@ -99,8 +105,9 @@ def test_cuda_visible_devices_names_no_gpu(env: dict[str, str]) -> None:
 
 
 def test_code_for_another_architecture_from_nvcc(env: dict[str, str], toolkit: Path, tmp_path: Path) -> None:
-    wrong = "argv = ['-arch=sm_120' if word.startswith('-arch=') else word for word in argv]"
-    folder = wrapped_nvcc(tmp_path / "cuda", toolkit, wrong)
+    """An nvcc that knows no sm_90a, so that the mma.sync kernel is taken, and makes sm_86 of every target."""
+    wrong = "argv = ['-arch=sm_86' if word.startswith('-arch=') else word for word in argv]"
+    folder = wrapped_nvcc(tmp_path / "cuda", toolkit, wrong, "sm_80\nsm_86\nsm_90")
     checked = Checked({**env, "CUDA_HOME": str(folder), "PATH": f"{folder}/bin:{env['PATH']}"})
     assert checked.roots == ["kernel-proof-fails"]
     assert checked.error_codes("nvcc") == {209}

@@ -364,7 +364,7 @@ RULES = (
         Severity.ERROR,
         "libcudart of the needed major cannot be loaded",
         libcudart_missing,
-        explained_by=("extension-cuda-major-mismatch",),
+        explained_by=("extension-cuda-major-mismatch", "cuda-dll-not-on-path"),
     ),
     Rule(
         "CD302",
@@ -372,7 +372,10 @@ RULES = (
         Severity.ERROR,
         "A CUDA library cannot be loaded",
         cuda_lib_missing,
-        explained_by=("extension-cuda-major-mismatch",),
+        explained_by=(
+            "cuda-dll-not-on-path",
+            "extension-cuda-major-mismatch",
+        ),
     ),
     Rule(
         "CD304",

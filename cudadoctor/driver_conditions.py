@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from cudadoctor.matrices.gpu_names import Segment
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease, VersionError
 
 MAX_ALTERNATIVES = 2_000
 CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|==|=|>|<)([\w.]{1,40})$")
-RELATIONS: Mapping[str, Callable[[object, object], bool]] = MappingProxyType(
+RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = MappingProxyType(
     {
         ">=": operator.ge,
         "<=": operator.le,

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cudadoctor.gpu import verify
+from cudadoctor.gpu.inputs import Extents, Input, Read
 from cudadoctor.gpu.numbers import NAN_BYTE, PRECISIONS, Precision, decode, random_bytes
+from cudadoctor.gpu.row_cases import RowCase, checked_row_cases, timed_row_case
 from cudadoctor.gpu.tensor_map import Box
 
 BLOCK_ELEMS = 65536
@@ -20,17 +22,6 @@ BLOCK_ELEMS = 65536
 SAMPLED_ENTRIES = 16
 SAMPLED_ROWS = 5
 SAMPLED_TIMED_ROWS = 2
-
-Extents = tuple[int, int, int]
-Read = Callable[[int, int], bytes]
-"""Reads (offset, size) in bytes of the output."""
-
-
-class Input(NamedTuple):
-    """What a buffer holds: `data`, repeated to `size_bytes`."""
-
-    data: bytes
-    size_bytes: int
 
 
 class GemmShape(NamedTuple):
@@ -270,7 +261,7 @@ class AttentionCase:
         return verify.check_attention_row(got, q, keys, values, shape.scale, (self.precision, self._weights), where)
 
 
-Case = GemmCase | AttentionCase
+Case = GemmCase | AttentionCase | RowCase
 
 
 def checked_cases(kernel: Mapping[str, Any], rng: random.Random) -> list[Case]:
@@ -278,6 +269,8 @@ def checked_cases(kernel: Mapping[str, Any], rng: random.Random) -> list[Case]:
     if kernel["op"] == "gemm":
         shapes = GEMM_CHECKED if kernel["row_multiple"] == 1 else GEMM_CHECKED_IN_ROWS_OF_8
         return [GemmCase(shape, kernel, rng) for shape in shapes]
+    if kernel["op"] != "attention":
+        return [*checked_row_cases(kernel, rng)]
     return [AttentionCase(shape, kernel, rng) for shape in ATTENTION_CHECKED]
 
 
@@ -286,6 +279,8 @@ def timed_case(kernel: Mapping[str, Any], rng: random.Random, max_flops: float) 
     if kernel["op"] == "gemm":
         gemms = [shape for shape in GEMM_TIMED if 2.0 * shape.m * shape.n * shape.k <= max_flops]
         return GemmCase(gemms[-1], kernel, rng) if gemms else None
+    if kernel["op"] != "attention":
+        return timed_row_case(kernel, rng, max_flops)
     width = kernel["head_dim"]
     sizes = ATTENTION_TIMED[:-1] if len(kernel["entries"]) > 1 else ATTENTION_TIMED  # naive: the scores take memory
     attentions = [shape for shape in sizes if 4.0 * shape.heads * shape.queries * shape.keys * width <= max_flops]

@@ -19,6 +19,10 @@ class Operation(Enum):
 
     Kernels on Grid.LINE take int batch besides, those on Grid.PERSISTENT int batch and head_group, the naive ones float* scores.
     """
+    SOFTMAX = "softmax"
+    """(x [rows, columns], y, int rows, int columns): each row of Y is the softmax of that of X."""
+    ROTARY = "rotary"
+    """(x [rows, columns], cosines, sines [length, columns / 2], y, int rows, int columns, int length)."""
 
 
 class DataType(Enum):
@@ -38,6 +42,8 @@ class Method(Enum):
     MMA = "mma"
     WGMMA = "wgmma"
     FUSED = "fused"
+    ONLINE = "online"
+    HALVES = "halves"
 
 
 class Grid(Enum):
@@ -233,6 +239,12 @@ def _attention(dtype: DataType, head_dim: int) -> KernelSpec:
     return KernelSpec(Operation.ATTENTION, dtype, Method.FUSED, SM50, file, entry, (128, 1, 1), (64,), 49152, 255, head_dim)
 
 
+def _by_rows(op: Operation, method: Method, smem_bytes: int, max_registers: int) -> KernelSpec:
+    entry = f"{op.value}_f32_{method.value}_sm50"
+    file = f"attention/{entry}.cu"
+    return KernelSpec(op, DataType.F32, method, SM50, file, entry, (256, 1, 1), (1,), smem_bytes, max_registers)
+
+
 def _attention_naive(dtype: DataType, head_dim: int) -> KernelSpec:
     entry = f"attn_fwd_{dtype.value}_naive_sm50"
     return KernelSpec(
@@ -342,6 +354,8 @@ GEMM_BF16_WGMMA = _gemm_wgmma(DataType.BF16, (128, 256), 384, 230400, 168)
 GEMM_BF16_WGMMA_N128 = _gemm_wgmma(DataType.BF16, (64, 128), 256, 164864, 240)
 GEMM_F16_WGMMA = _gemm_wgmma(DataType.F16, (128, 256), 384, 230400, 168)
 GEMM_F16_WGMMA_N128 = _gemm_wgmma(DataType.F16, (64, 128), 256, 164864, 240)
+SOFTMAX_F32_ONLINE = _by_rows(Operation.SOFTMAX, Method.ONLINE, 64, 40)
+ROTARY_F32_HALVES = _by_rows(Operation.ROTARY, Method.HALVES, 0, 32)
 
 PORTABLE = (
     GEMM_F32_NAIVE,
@@ -354,6 +368,8 @@ PORTABLE = (
     ATTN_F16_FUSED,
     ATTN_F32_FUSED_D128,
     ATTN_F16_FUSED_D128,
+    SOFTMAX_F32_ONLINE,
+    ROTARY_F32_HALVES,
 )
 """Kernels for every GPU; their PTX ships, for the layer driver-jit."""
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cudadoctor.gpu.cases import Input
 from cudadoctor.gpu.driver_api import Driver, DriverError
+from cudadoctor.gpu.inputs import Input
 from cudadoctor.gpu.numbers import NAN_BYTE, Precision
 from cudadoctor.gpu.tensor_map import Box, encode_tensor_map
 

@@ -21,6 +21,7 @@ from cudadoctor.gpu.numbers import F32, Precision
 LAMBDA = 8.0
 """Standard deviations allowed for in Freivalds' check: chance of a false alarm below 2 exp(-32) a row."""
 U32 = F32.unit_roundoff
+SMALLEST_NORMAL = 2.0**-126
 EXP2_ULPS = 4.0
 """Error of exp2f (2 ulp, CUDA C++ Programming Guide, mathematical functions) and of the products around it, in units of U32."""
 
@@ -136,6 +137,27 @@ def check_attention_row(
         inner = relative * size + rounded
         tolerance = inner * (1.0 + stored.unit_roundoff) + stored.unit_roundoff * abs(expected) + stored.smallest
         checks.append(Check(abs(got[column] - expected), tolerance, f"{where}, column {column}"))
+    return worst(checks)
+
+
+def check_softmax_row(got: Sequence[float], x: Sequence[float], where: str) -> Check:
+    """One row of softmax in fp32 against float64; a row of minus infinity alone must give zero.
+
+    Each weight errs by the rounding of x - max, by the exponential, and by the sum of all; results below the smallest normal
+    number may be flushed to zero.
+    """
+    peak = max(x)
+    if peak == -math.inf:
+        return Check(max(map(abs, got)), 0.0, where)
+    weights = [math.exp(value - peak) for value in x]
+    total = sum(weights)
+    checks = []
+    for column, (value, weight) in enumerate(zip(x, weights, strict=True)):
+        distance = peak - value if weight else 0.0
+        relative = 2.0 * (EXP2_ULPS * U32 * (1.0 + distance) + gamma(2 * len(x) + 8))
+        checks.append(
+            Check(abs(got[column] - weight / total), relative * weight / total + SMALLEST_NORMAL, f"{where}, column {column}")
+        )
     return worst(checks)
 
 

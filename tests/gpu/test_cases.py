@@ -13,6 +13,8 @@ from cudadoctor.gpu.catalog import CATALOG, GEMM_F16_TILED, Grid, KernelSpec, Op
 from cudadoctor.gpu.numbers import NAN_BYTE
 
 MAX_MEMORY_BYTES = 64 << 20
+TILED = [kernel for kernel in CATALOG if kernel.op in (Operation.GEMM, Operation.ATTENTION)]
+by_tiles = pytest.mark.parametrize("kernel", TILED, ids=lambda kernel: kernel.name)
 every_kernel = pytest.mark.parametrize("kernel", CATALOG, ids=lambda kernel: kernel.name)
 
 
@@ -20,9 +22,10 @@ def rng() -> random.Random:
     return random.Random(1)
 
 
-@every_kernel
+@by_tiles
 def test_checked_shapes_divide_by_no_tile(kernel: KernelSpec) -> None:
     for case in checked_cases(kernel.request(), rng()):
+        assert isinstance(case, GemmCase | AttentionCase)
         extents = (case.shape.m, case.shape.n) if isinstance(case, GemmCase) else (case.shape.queries, case.shape.keys)
         assert all(extent % tile for extent, tile in zip(extents, kernel.tile, strict=False))
         grids = case.grids(lambda: 1000)
@@ -44,7 +47,7 @@ def test_checked_shapes_take_both_ways_to_load_and_every_mask() -> None:
     assert any(shape.heads != shape.kv_heads for shape in ATTENTION_CHECKED)
 
 
-@every_kernel
+@by_tiles
 @pytest.mark.parametrize("max_flops", [1e8, 1e9, 1e10, 1e15])
 def test_the_timed_case_is_small_in_memory_and_work(kernel: KernelSpec, max_flops: float) -> None:
     case = timed_case(kernel.request(), rng(), max_flops)
@@ -101,7 +104,7 @@ def test_output_that_was_never_written_fails(kernel: KernelSpec) -> None:
         assert not case.check(bytes(case.output_bytes)).passed
 
 
-@every_kernel
+@by_tiles
 def test_parameters_are_those_of_the_operation(kernel: KernelSpec) -> None:
     parameters: tuple[Any, ...] = ()
     shape: tuple[object, ...] = ()

@@ -18,7 +18,7 @@ def test_every_source_file_is_in_the_catalogue() -> None:
 def test_names_are_unique_and_the_sets_cover_both_operations() -> None:
     assert len({kernel.name for kernel in CATALOG}) == len(CATALOG)
     for chosen in (QUICK, FULL):
-        assert {kernel.op for kernel in chosen} == set(Operation)
+        assert {kernel.op for kernel in chosen} == {Operation.GEMM, Operation.ATTENTION}
         assert set(chosen) <= set(CATALOG)
 
 

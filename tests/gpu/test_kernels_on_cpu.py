@@ -20,6 +20,8 @@ from cudadoctor.gpu.catalog import (
     GEMM_F32_NAIVE,
     GEMM_F32_TILED,
     PORTABLE,
+    ROTARY_F32_HALVES,
+    SOFTMAX_F32_ONLINE,
     KernelSpec,
 )
 from cudadoctor.gpu.driver_session import DriverSession
@@ -59,6 +61,14 @@ MISTAKES = [
     (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "/ (heads / kv_heads)", "% kv_heads"),
     (ATTN_F16_FUSED, "attention/fused.cuh", "key0 + BLOCK_KV > seen_by_all", "key0 > seen_by_all"),
     (ATTN_F16_NAIVE, "attention/naive.cuh", "query + 1 + Lk - Lq", "query + Lk - Lq"),
+    (SOFTMAX_F32_ONLINE, "attention/softmax_f32_online_sm50.cu", "a.sum * expf(a.maximum - maximum)", "a.sum"),
+    (
+        SOFTMAX_F32_ONLINE,
+        "attention/softmax_f32_online_sm50.cu",
+        "whole.sum > 0.0f ? 1.0f / whole.sum : 0.0f",
+        "1.0f / whole.sum",
+    ),
+    (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "row % length", "row"),
     (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),
 ]
 

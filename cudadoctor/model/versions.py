@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
@@ -278,12 +279,21 @@ class SmTarget(Ordered):
     @classmethod
     def parse(cls, text: str) -> SmTarget:
         """Read `sm_90a`; raises VersionError."""
-        match = _match(cls._PATTERN, text, "a compile target")
-        return cls(CodeKind(match[1]), ComputeCapability(int(match[2]), int(match[3])), match[4])
+        return _sm_target(text)
 
     @property
     def _key(self) -> tuple[ComputeCapability, str, str]:
         return self.compute_capability, self.suffix, self.kind.value
 
+    def __hash__(self) -> int:
+        return hash((self.compute_capability.number, self.suffix))
+
     def __str__(self) -> str:
         return f"{self.kind.value}_{self.compute_capability.number}{self.suffix}"
+
+
+@lru_cache(maxsize=512)
+def _sm_target(text: str) -> SmTarget:
+    """`SmTarget.parse`, remembered: there are few targets, and the same object is the quickest to compare."""
+    match = _match(SmTarget._PATTERN, text, "a compile target")
+    return SmTarget(CodeKind(match[1]), ComputeCapability(int(match[2]), int(match[3])), match[4])

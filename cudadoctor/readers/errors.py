@@ -61,7 +61,7 @@ def _hits(text: PlainText, patterns: ErrorPatterns) -> list[_Hit]:
 
 def _has_needed(matcher: Matcher, in_one_line: str) -> bool:
     """Is there one of each group of texts that the sentence needs? Far cheaper than its regular expression."""
-    return all([any(map(in_one_line.__contains__, group)) for group in matcher.needs])
+    return all(any(map(in_one_line.__contains__, group)) for group in matcher.needs)
 
 
 def _matches(text: PlainText, kind: str, matcher: Matcher, patterns: ErrorPatterns) -> Iterable[_Hit]:

@@ -122,7 +122,12 @@ struct AttentionFused {
         for (int vec = 0; vec < VECS_A_ROW; ++vec) {
             const float* q_row = &chunk.q[vec * VEC][place.row ^ vec * 8];
             const float* k_row = &chunk.k[vec * VEC][place.col ^ vec * 8];
+// On 10.x and later nvcc 13.0 spills 8 bytes where it unrolls all four steps of fp32.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#pragma unroll 2
+#else
 #pragma unroll
+#endif
             for (int d = 0; d < VEC; ++d) {
                 float q_part[ROWS];
                 float k_part[KV_COLS];

@@ -49,7 +49,7 @@ def targets_of(kernel: KernelSpec, known: Sequence[int]) -> list[str]:
     """What to compile for: the portable kernels for all, the others for their first, Hopper and the newest, to save time."""
     if kernel.target_suffix:
         return [f"sm_{kernel.lowest_target.number}{kernel.target_suffix}"]
-    possible = [number for number in known if number >= kernel.lowest_target.number]
+    possible = [number for number in known if kernel.runs_on(ComputeCapability.from_number(number))]
     chosen = possible if kernel in PORTABLE else sorted({possible[0], 90, possible[-1]})
     return [f"sm_{number}" for number in chosen]
 

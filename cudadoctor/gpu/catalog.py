@@ -79,7 +79,8 @@ class KernelSpec:
     computes: rows and columns of D, or queries of a head. `max_registers` holds for a thread on every architecture.
     `target_suffix` "a" binds it to exactly `lowest_target`. `smem_bytes` is static, `dynamic_smem_bytes` asked for at launch.
     Rows of the matrices must be multiples of `row_multiple` elements. `tile_n` is the macro GEMM_TILE_N, `block_q` the macro
-    ATTENTION_BLOCK_Q, where it has one. `passes` are the suffixes of kernels that run one after the other, if several.
+    ATTENTION_BLOCK_Q, where it has one. `highest_major` is the newest generation that it is made for, where newer ones do better
+    with another kernel. `passes` are the suffixes of kernels that run one after the other, if several.
     `max_spill_bytes` is what ptxas may spill on any architecture, if the head of the file says that it pays.
     """
 
@@ -101,6 +102,7 @@ class KernelSpec:
     row_multiple: int = 1
     tile_n: int | None = None
     layout_of_b: LayoutOfB = LayoutOfB.NK
+    highest_major: int | None = None
     block_q: int | None = None
     passes: tuple[str, ...] = ("",)
     max_spill_bytes: int = 0
@@ -131,7 +133,9 @@ class KernelSpec:
 
     def runs_on(self, device: ComputeCapability) -> bool:
         """True if code made from it for `device` can use the instructions that it needs."""
-        return device == self.lowest_target if self.target_suffix else self.lowest_target <= device
+        if self.target_suffix:
+            return device == self.lowest_target
+        return self.lowest_target <= device and (self.highest_major is None or device.major <= self.highest_major)
 
     @property
     def ptx_file(self) -> str:
@@ -172,7 +176,7 @@ def _gemm(
     return KernelSpec(Operation.GEMM, dtype, method, SM50, file, entry, block, (tile, tile), smem_bytes, max_registers)
 
 
-def _gemm_blocked(entry: str, row_multiple: int, layout_of_b: LayoutOfB) -> KernelSpec:
+def _gemm_blocked(entry: str, tile: tuple[int, int], row_multiple: int, layout_of_b: LayoutOfB) -> KernelSpec:
     return KernelSpec(
         Operation.GEMM,
         DataType.F32,
@@ -181,13 +185,14 @@ def _gemm_blocked(entry: str, row_multiple: int, layout_of_b: LayoutOfB) -> Kern
         f"gemm/{entry}.cu",
         entry,
         block=(256, 1, 1),
-        tile=(128, 256),
+        tile=tile,
         smem_bytes=0,
         max_registers=255,
         grid=Grid.LINE,
         dynamic_smem_bytes=75264,
         row_multiple=row_multiple,
         layout_of_b=layout_of_b,
+        highest_major=9 if layout_of_b is LayoutOfB.NK else None,
     )
 
 
@@ -330,8 +335,22 @@ ATTN_BF16_WGMMA_D128 = _attention_wgmma(DataType.BF16, 128, (128, 128), 197632)
 ATTN_F16_WGMMA_D128_Q192 = _attention_wgmma(DataType.F16, 128, (192, 80), 181248, 192)
 ATTN_BF16_WGMMA_D128_Q192 = _attention_wgmma(DataType.BF16, 128, (192, 80), 181248, 192)
 
-GEMM_F32_BLOCKED = _gemm_blocked("gemm_f32_blocked_sm80", 1, LayoutOfB.NK)
-GEMM_F32_BLOCKED_NN = _gemm_blocked("gemm_f32_blocked_nn_sm80", 4, LayoutOfB.KN)
+GEMM_F32_BLOCKED_SM50 = KernelSpec(
+    Operation.GEMM,
+    DataType.F32,
+    Method.BLOCKED,
+    SM50,
+    "gemm/gemm_f32_blocked_sm50.cu",
+    "gemm_f32_blocked_sm50",
+    block=(256, 1, 1),
+    tile=(256, 128),
+    smem_bytes=49152,
+    max_registers=255,
+    grid=Grid.LINE,
+    row_multiple=4,
+)
+GEMM_F32_BLOCKED = _gemm_blocked("gemm_f32_blocked_sm80", (256, 128), 1, LayoutOfB.NK)
+GEMM_F32_BLOCKED_NN = _gemm_blocked("gemm_f32_blocked_nn_sm80", (128, 256), 4, LayoutOfB.KN)
 GEMM_F16_MMA_SM75 = KernelSpec(
     Operation.GEMM,
     DataType.F16,
@@ -375,6 +394,7 @@ PORTABLE = (
 
 CATALOG = (
     *PORTABLE,
+    GEMM_F32_BLOCKED_SM50,
     GEMM_F32_BLOCKED,
     GEMM_F32_BLOCKED_NN,
     GEMM_F16_MMA_SM75,
@@ -409,6 +429,7 @@ Newer architectures than those take the highest one that runs there; none is cla
 
 QUICK = (GEMM_F32_TILED, ATTN_F16_FUSED)
 """One kernel an operation, both data types: what `check` runs through each layer."""
+
 
 def jit_rung(kernel: KernelSpec, asked: tuple[KernelSpec, ...]) -> KernelSpec:
     """What the driver compiles where `kernel` is among those asked for: of GEMM the naive rung, whose PTX takes it no time.

@@ -11,7 +11,14 @@
 
 constexpr int THREADS = 256;
 constexpr int GROUP_M = 8;
-using Gemm = GemmBlockedSm80<Layout::NN, GROUP_M>;
+struct Tuning {
+    static constexpr int TILE_M = 128;
+    static constexpr int BURSTS = 8;       // parts in which the copies of a slice are issued,
+    static constexpr int BURST_EVERY = 1;  // so many steps along k apart
+    static constexpr int PIN_EVERY = 2;    // steps along k whose FFMA stay together
+    static constexpr bool B_FIRST = true;
+};
+using Gemm = GemmBlockedSm80<Layout::NN, Tuning, GROUP_M>;
 static_assert(Gemm::THREADS == THREADS && sizeof(Gemm::SharedStorage) == 75264, "the budget above");
 
 extern "C" __global__ void __launch_bounds__(THREADS)

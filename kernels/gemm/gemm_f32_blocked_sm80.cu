@@ -3,15 +3,23 @@
 // suits the register banks.
 // Shapes:  any M, N, K >= 1; bases 16-byte aligned. Tails: copies of size 0 write zeros, stores are clipped, 16 bytes wide only where
 //          N is a multiple of 4.
-// Tile:    CTA 128 x 256 x 16, 256 threads of 8 x 16; 3 stages; grid cdiv(M, 128) * cdiv(N, 256), in groups of 8 rows of tiles.
-// Smem:    3 x 16 * ((128 + 4) + (256 + 4)) * 4 B = 75,264 B; opt-in.
-// Regs:    at most 255 a thread; 256 * 255 = 65,280 of 65,536 -> 1 CTA an SM.
-// Intensity: tile 128*256/(128+256) = 43 FLOP/B from L2; 128 FFMA for 6 16-byte reads of shared memory.
+// Tile:    CTA 256 x 128 x 16, 256 threads of 16 x 8; 3 stages; grid cdiv(M, 256) * cdiv(N, 128), in groups of 8 rows of tiles.
+// Smem:    3 x 16 * ((256 + 4) + (128 + 4)) * 4 B = 75,264 B; opt-in.
+// Regs:    at most 255 a thread; 256 * 255 = 65,280 of 65,536 -> 1 CTA an SM. For 10.0 and newer it would spill 60 to 140 bytes (ptxas
+//          13.0 and 13.5): there gemm_f32_blocked_sm50 takes its place.
+// Intensity: tile 256*128/(256+128) = 43 FLOP/B from L2; 128 FFMA for 6 16-byte reads of shared memory.
 #include "gemm/blocked_sm80.cuh"
 
 constexpr int THREADS = 256;
 constexpr int GROUP_M = 8;
-using Gemm = GemmBlockedSm80<Layout::NT, GROUP_M>;
+struct Tuning {
+    static constexpr int TILE_M = 256;
+    static constexpr int BURSTS = 6;       // parts in which the copies of a slice are issued,
+    static constexpr int BURST_EVERY = 2;  // so many steps along k apart
+    static constexpr int PIN_EVERY = 1;    // steps along k whose FFMA stay together
+    static constexpr bool B_FIRST = false;
+};
+using Gemm = GemmBlockedSm80<Layout::NT, Tuning, GROUP_M>;
 static_assert(Gemm::THREADS == THREADS && sizeof(Gemm::SharedStorage) == 75264, "the budget above");
 
 extern "C" __global__ void __launch_bounds__(THREADS)

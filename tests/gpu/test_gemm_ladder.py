@@ -11,6 +11,9 @@ import pytest
 from cudadoctor.gpu.catalog import (
     CATALOG,
     GEMM_BF16_WGMMA,
+    GEMM_F32_BLOCKED,
+    GEMM_F32_BLOCKED_NN,
+    GEMM_F32_BLOCKED_SM50,
     GEMM_F32_TILED,
     LADDER,
     PORTABLE,
@@ -45,6 +48,11 @@ GEMM_RUNGS = [kernel for kernel in CATALOG if kernel.op is Operation.GEMM and ke
 def test_the_rungs_of_a_gpu(device: str, names: list[str]) -> None:
     chosen = rungs(GEMM_F32_TILED, ComputeCapability.parse(device), LADDER)
     assert [kernel.name for kernel in chosen] == [*names, "gemm_f32_tiled_sm50"]
+
+
+def test_a_rung_that_newer_gpus_do_without_is_not_for_them() -> None:
+    assert GEMM_F32_BLOCKED.runs_on(ComputeCapability(9, 0)) and not GEMM_F32_BLOCKED.runs_on(ComputeCapability(10, 0))
+    assert GEMM_F32_BLOCKED_SM50.runs_on(ComputeCapability(10, 0)) and GEMM_F32_BLOCKED_NN.runs_on(ComputeCapability(10, 0))
 
 
 def test_small_shared_memory_holds_the_rungs_of_its_architectures() -> None:

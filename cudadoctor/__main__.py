@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+
+from cudadoctor.own_process import prepare
 
 
 def main() -> None:
     """Run the command line; `--version` alone is answered without loading it, since scripts ask it often."""
+    prepare()
     if sys.argv[1:] == ["--version"]:
         from cudadoctor import __version__
 
-        print(f"cudadoctor {__version__}")
-        return
+        with suppress(OSError):  # what cannot be written is said by the command line
+            print(f"cudadoctor {__version__}", flush=True)
+            return
     from cudadoctor.cli import run
 
     run()

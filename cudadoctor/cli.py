@@ -3,6 +3,7 @@ so that `--help` stays fast."""
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -49,6 +50,8 @@ from cudadoctor.cli_options import (
 )
 from cudadoctor.exit_codes import ExitCode
 
+OUTPUT_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
+"""Errors of a write to standard output; those of a file carry its name."""
 DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
 
 
@@ -352,18 +355,31 @@ def recommend(
 def run() -> NoReturn:
     """Run the command line; a closed pipe and Ctrl-C end it quietly, a bug with the code that says so."""
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
         _drop_stdout()
         sys.exit(ExitCode.OK)
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_FAILS:
+            _report_bug(error)
+        _drop_stdout()
+        print(f"cudadoctor: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(ExitCode.USAGE)
     except KeyboardInterrupt:
         print("cudadoctor: interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as bug:  # noqa: BLE001  # the last line of defence: a bug of ours ends with its own exit code
-        print(f"cudadoctor: a bug of cudadoctor: {type(bug).__name__}: {bug}", file=sys.stderr)
-        print(_where(bug), file=sys.stderr)
-        sys.exit(ExitCode.INTERNAL)
+        _report_bug(bug)
     sys.exit(ExitCode.OK)
+
+
+def _report_bug(bug: Exception) -> NoReturn:
+    print(f"cudadoctor: a bug of cudadoctor: {type(bug).__name__}: {bug}", file=sys.stderr)
+    print(_where(bug), file=sys.stderr)
+    sys.exit(ExitCode.INTERNAL)
 
 
 def _where(bug: BaseException) -> str:
@@ -375,7 +391,6 @@ def _where(bug: BaseException) -> str:
 
 
 def _drop_stdout() -> None:
-    """Point standard output nowhere, so that the interpreter's last flush cannot fail again."""
-    import os
+    from cudadoctor.commands.output import drop_stdout
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    drop_stdout()

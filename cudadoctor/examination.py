@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from cudadoctor.background import in_background
 from cudadoctor.gpu.catalog import FULL, LADDER, QUICK
 from cudadoctor.gpu.description import DriverDescription
 from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, all_devices_environment, describe_driver
@@ -69,15 +70,14 @@ def examine(
     )
     collection = start_collection(system, options)
     scan = BinaryScan(system, collection.package_folders, lambda: matrices.sonames, collection.torch.chosen.executable)
-    workers = ThreadPoolExecutor(2, "examine")
     kernels: ProofRun | None = None
     try:
-        driver = workers.submit(ask_driver, dict(system.environ), deadline)
+        driver = in_background(lambda: ask_driver(dict(system.environ), deadline), "ask driver")
         with say.waiting_for("driver and toolkits"):
             word = driver.result()
             machine = collection.without("nvidia-smi")
         kernels = _proof_run(machine, word, deadline, run_kernels)
-        proofs = workers.submit(kernels.run) if kernels is not None else None
+        proofs = in_background(kernels.run, "prove") if kernels is not None else None
         snapshot, outcomes = _complete(collection, word, proofs, deadline, say, run_kernels)
         return _with_binaries(snapshot, scan, deadline), outcomes
     finally:
@@ -85,7 +85,6 @@ def examine(
         collection.stop()
         if kernels is not None:
             kernels.abandon()
-        workers.shutdown(wait=False, cancel_futures=True)
 
 
 def ask_driver(environ: Mapping[str, str], deadline: float) -> DriverWord:

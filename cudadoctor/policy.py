@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,10 +98,10 @@ def find_policy(folder: Path, named: Path | None, matrices: Matrices) -> Policy:
     if named is not None:
         return read_policy(named, matrices)
     own = folder / OWN_FILE
-    if own.is_file():
+    if os.path.lexists(own):  # also a dangling link: a gate that is meant to be there is never passed over
         return read_policy(own, matrices, OWN_FILE)
     shared = folder / SHARED_FILE
-    if shared.is_file() and f"[{TABLE}" in _text(shared):
+    if shared.is_file() and f"[{TABLE}".encode() in _beginning(shared):
         return read_policy(shared, matrices, SHARED_FILE)
     return NO_POLICY
 
@@ -116,10 +117,20 @@ def read_policy(path: Path, matrices: Matrices, shown: str = "") -> Policy:
         raise PolicyError(f"{reader.file}: nested too deeply") from error
     if path.name == SHARED_FILE:
         tool = document.get("tool", {})
-        document = tool.get("cudadoctor") if isinstance(tool, dict) else None
-        if not isinstance(document, dict):
+        section = tool.get("cudadoctor") if isinstance(tool, dict) else None
+        if not isinstance(section, dict):
             raise PolicyError(f"{reader.file}: it has no table [{TABLE}]")
+        return reader.policy(section)
     return reader.policy(document)
+
+
+def _beginning(path: Path) -> bytes:
+    """What a file begins with, as far as a policy may reach; raises PolicyError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise PolicyError(f"{path}: {error.strerror or error}") from error
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from cudadoctor.background import started
 
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 """Longest output taken from one stream of a program; one that prints more is stopped."""
@@ -46,8 +49,16 @@ class Completed:
             return f"signal {-self.exit_code}"
 
 
+ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP})
+
+
 class ProgramNotFoundError(Exception):
     """There is no such program, or it cannot be executed; the text says which and why."""
+
+    def __init__(self, text: str, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self.is_absent = not isinstance(cause, (OSError, RuntimeError)) or getattr(cause, "errno", None) in ABSENT
+        """False where the program may well be there: the machine allows no further process, thread, descriptor or memory."""
 
 
 class RunningProgram:
@@ -70,7 +81,7 @@ class RunningProgram:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL byte inside an argument or a variable
-            raise ProgramNotFoundError(f"cannot run {self.argv[0]}: {_words(error)}") from error
+            raise ProgramNotFoundError(f"cannot run {self.argv[0]}: {_words(error)}", error) from error
         self._changed = threading.Condition()
         self._streams = {"stdout": bytearray(), "stderr": bytearray()}
         self._open = set(self._streams)
@@ -78,7 +89,11 @@ class RunningProgram:
         self._stopped = False
         self._taken = 0
         for name, pipe in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
-            threading.Thread(target=self._collect, args=(name, pipe), name=f"{argv[0]} {name}", daemon=True).start()
+            thread = threading.Thread(target=self._collect, args=(name, pipe), name=f"{argv[0]} {name}", daemon=True)
+            refused = started(thread)
+            if refused is not None:
+                self.kill()
+                raise ProgramNotFoundError(f"cannot run {self.argv[0]}: {refused}", refused)
 
     def read_line(self, deadline: float) -> str | None:
         """The next whole line of stdout without its end; None at the end of the output or at `deadline` (time.monotonic())."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,23 @@ def test_files_that_are_no_policy_are_refused(tmp_path: Path) -> None:
     (tmp_path / "large.toml").write_bytes(b"#" * (1 << 21))
     with pytest.raises(PolicyError, match="larger than"):
         read_policy(tmp_path / "large.toml", MATRICES)
+
+
+@pytest.mark.parametrize("make", ["dangling link", "folder", "pipe"])
+def test_a_policy_of_our_own_that_is_no_file_is_never_passed_over(tmp_path: Path, make: str) -> None:
+    path = tmp_path / "cudadoctor.toml"
+    {"dangling link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[make]()
+    with pytest.raises(PolicyError, match=r"cudadoctor\.toml"):
+        find_policy(tmp_path, None, MATRICES)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"name = 'caf\xe9'", b"x" * (2 << 20), b"not [ toml"])
+def test_a_bad_pyproject_of_somebody_else_is_none_of_our_business(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    assert find_policy(tmp_path, None, MATRICES) is NO_POLICY
+    (tmp_path / "pyproject.toml").write_bytes(b"[tool.cudadoctor]\n" + content)
+    with pytest.raises(PolicyError):
+        find_policy(tmp_path, None, MATRICES)
 
 
 def test_the_command_line_selects_alone_and_ignores_besides(tmp_path: Path) -> None:

@@ -155,6 +155,13 @@ def test_what_cannot_be_run_is_named_with_the_reason(here: RealSystem, tmp_path:
         here.run([sys.executable, "a\0b"], 1)
 
 
+def test_a_program_that_a_limit_keeps_from_starting_is_not_called_absent() -> None:
+    assert ProgramNotFoundError("no descriptor", OSError(errno.EMFILE, "Too many open files")).is_absent is False
+    assert ProgramNotFoundError("no thread", RuntimeError("can't start new thread")).is_absent is False
+    assert ProgramNotFoundError("gone", FileNotFoundError(errno.ENOENT, "No such file")).is_absent is True
+    assert ProgramNotFoundError("not on the PATH").is_absent is True
+
+
 def test_lines_are_read_as_they_come(here: RealSystem) -> None:
     script = "import time; print('first', flush=True); print('half', end='', flush=True); time.sleep(60)"
     program = here.start([sys.executable, "-c", script])

@@ -83,7 +83,7 @@ def run(options: CheckOptions) -> ExitCode:
 def _with_policy(options: CheckOptions) -> CheckOptions:
     """The options with what the policy demands besides; what the command line says about the exit code counts more."""
     matrices = Matrices.load()
-    policy = find_policy(Path.cwd(), options.policy, matrices)
+    policy = find_policy(Path(), options.policy, matrices)
     return replace(
         options,
         applied=policy,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -60,16 +62,45 @@ def exit_code(report: Report, fail_on: str, bugs: tuple[str, ...] = ()) -> ExitC
 def write(text: str, path: Path | None) -> None:
     """To the file, whole or not at all, or to standard output; raises OutputError."""
     if path is None:
+        _print(text)
+        return
+    try:
+        _write_file(text, Path(os.path.realpath(path)))  # a link stays one
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _print(text: str) -> None:
+    try:
         sys.stdout.write(text)
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # whoever read it has enough
+    except OSError as error:
+        drop_stdout()
+        raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+def drop_stdout() -> None:
+    """Point standard output nowhere, so that the interpreter's last flush cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write_file(text: str, path: Path) -> None:
+    """A regular file whole or not at all; what is there and is none (a device, a pipe) is written to and stays what it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
         return
+    if path.is_symlink():  # still one after all links were followed
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def emit(report: Report, options: OutputOptions) -> None:
@@ -94,11 +125,19 @@ def _append_step_summary(report: Report, path: Path) -> None:
         print(f"cudadoctor: cannot write the step summary {path}: {error.strerror or error}", file=sys.stderr)
 
 
+def absolute_of(path: Path | str) -> Path:
+    """The path from the root on; as it is where the working folder is gone."""
+    try:
+        return Path(os.path.abspath(path))  # noqa: PTH100  # a link in the checkout is shown as the link, so nothing is resolved
+    except OSError:
+        return Path(path)
+
+
 def judged_file(path: Path, source: str = "") -> JudgedFile:
     """The file as annotations name it: relative to the checkout or the working folder; of one outside of both, its name."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100  # a link in the checkout is shown as the link, so nothing is resolved
+    absolute = absolute_of(path)
     folders = [os.environ[name] for name in CHECKOUT_VARIABLES if os.environ.get(name)]
-    for folder in (*map(Path, folders), Path.cwd()):
+    for folder in (*map(Path, folders), absolute_of("")):
         if absolute.is_relative_to(folder):
             return JudgedFile(absolute.relative_to(folder).as_posix(), source)
     return JudgedFile(path.name, source)

@@ -75,7 +75,7 @@ def run(options: PreflightOptions) -> ExitCode:
     started = time.monotonic()
     matrices = Matrices.load()
     try:
-        policy = find_policy(Path.cwd(), options.policy, matrices)
+        policy = find_policy(Path(), options.policy, matrices)
         diagnosis = _diagnosis(options, policy, matrices, started)
         file = judged_file(options.dockerfile, options.dockerfile.name) if options.dockerfile is not None else None
         output = replace(options.output, fail_on=options.fail_on or policy.fail_on or "error", judged=file)

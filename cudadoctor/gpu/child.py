@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from cudadoctor.background import started
+
 KILL_WAIT_S = 0.5
 """How long a killed child is waited for; one that the kernel holds (state D) is left behind."""
 STDERR_TAIL_CHARS = 2000
@@ -69,7 +71,11 @@ class Child:
             raise ChildError(ChildFailure.NOT_STARTED, f"could not be started: {error}") from error
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        refused = started(self._reader)
+        if refused is not None:
+            self.kill()
+            self._close_stderr()
+            raise ChildError(ChildFailure.NOT_STARTED, f"could not be started: {refused}")
 
     def _read(self) -> None:
         """Pass lines on; an empty one says that the stream ended. A thread, as pipes have no deadline on Windows."""

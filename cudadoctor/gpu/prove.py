@@ -155,7 +155,10 @@ class ProofRun:
             self._sources = _sources(self._request, workshop)
             for source in self._sources:
                 stack.callback(source.close)
-            return (*self._run_tracks(), *_absent(self._request))
+            try:
+                return (*self._run_tracks(), *_absent(self._request))
+            except RuntimeError as error:  # a limit of the machine: can't start new thread
+                return tuple(record.ended(ProofOutcome.UNKNOWN, str(error)) for record in _records(self._request))
 
     def abandon(self) -> None:
         """Kill every child and start nothing more; `run` returns soon, its proofs unknown or failed."""

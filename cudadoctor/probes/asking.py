@@ -58,12 +58,17 @@ def folder_names(system: System, path: str) -> tuple[str, ...]:
         return ()
 
 
+def not_started(error: ProgramNotFoundError, source: str) -> Missing:
+    """Why a program gave no answer: it is not there, or this machine would not start it now."""
+    return Missing(MissingReason.NOT_FOUND if error.is_absent else MissingReason.FAILED, str(error), source)
+
+
 def ask_program(system: System, argv: Sequence[str], timeout: float, source: str) -> Completed | Missing:
     """What a program printed where it ended with success; else the reason, its own words in the detail."""
     try:
         completed = system.run(argv, timeout)
     except ProgramNotFoundError as error:
-        return Missing(MissingReason.NOT_FOUND, str(error), source)
+        return not_started(error, source)
     return unsuccessful(completed, timeout, source) or completed
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import HostCompiler
 from cudadoctor.model.versions import DottedVersion, VersionError
-from cudadoctor.probes.asking import folder_names, not_applicable, short, unsuccessful
+from cudadoctor.probes.asking import folder_names, not_applicable, not_started, short, unsuccessful
 from cudadoctor.system import ProgramNotFoundError, RunningProgram
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _ask(system: System, candidate: Candidate) -> RunningProgram | Missing:
     try:
         return system.start((candidate.path, *arguments))
     except ProgramNotFoundError as error:
-        return Missing(MissingReason.NOT_FOUND, str(error), candidate.chosen_by or candidate.path)
+        return not_started(error, candidate.chosen_by or candidate.path)
 
 
 def _compiler(candidate: Candidate, program: RunningProgram | Missing, deadline: float, timeout: float) -> HostCompiler:

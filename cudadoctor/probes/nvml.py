@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import ApiStatus, ComputeMode, DeviceNode, Gpu
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease, VersionError
-from cudadoctor.probes.asking import folder_names, not_applicable, not_found, short, unsuccessful
+from cudadoctor.probes.asking import folder_names, not_applicable, not_found, not_started, short, unsuccessful
+from cudadoctor.process import ProgramNotFoundError
 
 if TYPE_CHECKING:
     from cudadoctor.system import RunningProgram, System
@@ -71,7 +72,10 @@ def read_nvml(system: System, timeout: float) -> NvmlAnswer:
         return NvmlAnswer.nothing(absent)
     folder = "" if absent is not None else _pynvml_folder()
     argv = (sys.executable, "-I", "-S", str(CHILD), folder, *nodes)
-    program = system.start(argv)
+    try:
+        program = system.start(argv)
+    except ProgramNotFoundError as error:
+        return NvmlAnswer.nothing(not_started(error, SOURCE))
     events, failure = collect_events(program, timeout, SOURCE)
     answer = parse_events(events, failure)
     if absent is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cudadoctor.background import started
 from cudadoctor.model.fact import Missing, MissingReason
 from cudadoctor.model.snapshot import ProbeRun
 
@@ -45,7 +46,10 @@ class RunningProbe:
         self._started = time.monotonic()
         self._done: tuple[Any, ProbeRun] | None = None
         self._thread = threading.Thread(target=self._run, args=(system, context), name=f"probe {probe.name}", daemon=True)
-        self._thread.start()
+        refused = started(self._thread)
+        if refused is not None:
+            missing = Missing(MissingReason.FAILED, f"the probe could not be started: {refused}", probe.name)
+            self._done = probe.unanswered(missing), ProbeRun(probe=probe.name, seconds=0.0, outcome="not started")
 
     @property
     def name(self) -> str:
@@ -58,7 +62,8 @@ class RunningProbe:
 
     def result(self, deadline: float) -> tuple[Any, ProbeRun]:
         """The part of the snapshot and how the probe went; at `deadline` (time.monotonic()) it is given up."""
-        self._thread.join(max(deadline - time.monotonic(), 0))
+        if self._done is None:
+            self._thread.join(max(deadline - time.monotonic(), 0))
         if self._done is not None:
             return self._done
         seconds = time.monotonic() - self._started

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cudadoctor.model.fact import Fact, Known, Missing, MissingReason
 from cudadoctor.model.snapshot import Toolkit
 from cudadoctor.model.versions import CudaVersion, SmTarget, VersionError
-from cudadoctor.probes.asking import Answer, ask_file, folder_names, not_applicable, not_found, short, unsuccessful
+from cudadoctor.probes.asking import Answer, ask_file, folder_names, not_applicable, not_found, not_started, short, unsuccessful
 from cudadoctor.probes.combining import combine
 from cudadoctor.probes.toolkit_search import FoundToolkit, build_choice, find_toolkits, find_wheel_toolkits
 from cudadoctor.system import Completed, ProgramNotFoundError, RunningProgram
@@ -111,7 +111,7 @@ def _ask(system: System, kit: FoundToolkit, option: str) -> RunningProgram | Mis
     try:
         return system.start((kit.nvcc, option))
     except ProgramNotFoundError as error:
-        return Missing(MissingReason.NOT_FOUND, str(error), kit.nvcc)
+        return not_started(error, kit.nvcc)
 
 
 def _answer(program: RunningProgram | Missing, deadline: float, timeout: float) -> Completed | Missing:

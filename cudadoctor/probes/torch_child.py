@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudadoctor.background import started
 from cudadoctor.model.fact import Missing, MissingReason
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import Gpu, PythonEnvironment
-from cudadoctor.probes.asking import unsuccessful
+from cudadoctor.probes.asking import not_started, unsuccessful
 from cudadoctor.probes.nvml import parse_line
 from cudadoctor.probes.python_env import ChosenPython, parse_environment, with_torch
 from cudadoctor.probes.torch_facts import SOURCE, event_words, parse_torch
@@ -37,15 +38,19 @@ class TorchChild:
 
     def __init__(self, program: RunningProgram | Missing, chosen: ChosenPython) -> None:
         """A child that could not be started is the reason for that."""
-        self._program = program
+        self._program: RunningProgram | Missing = program
         self.chosen = chosen
         self._events: list[dict[str, Any]] = []
         self._completed: Completed | None = None
         self._ended_by_us = False
         self._started = time.monotonic()
         self._changed = threading.Condition()
-        if not isinstance(program, Missing):
-            threading.Thread(target=self._collect, args=(program,), name="torch child", daemon=True).start()
+        if isinstance(program, Missing):
+            return
+        refused = started(threading.Thread(target=self._collect, args=(program,), name="torch child", daemon=True))
+        if refused is not None:
+            program.kill()
+            self._program = Missing(MissingReason.FAILED, f"nobody could listen to it: {refused}", SOURCE)
 
     def package_folders(self, deadline: float) -> tuple[str, ...]:
         """Where the interpreter looks for packages; empty where it did not say by `deadline` (time.monotonic())."""
@@ -145,8 +150,11 @@ def crash_place(stderr: str) -> str:
 
 
 def start_torch_child(system: System, chosen: ChosenPython, *options: str) -> TorchChild:
-    """Start the child in the user's interpreter and environment; `--no-proofs` leaves out the computations."""
+    """Start the child in the user's interpreter and environment, where it writes nothing, not even bytecode (-B).
+
+    `--no-proofs` leaves out the computations.
+    """
     try:
-        return TorchChild(system.start((chosen.executable, str(CHILD), *options)), chosen)
+        return TorchChild(system.start((chosen.executable, "-B", str(CHILD), *options)), chosen)
     except ProgramNotFoundError as error:
-        return TorchChild(Missing(MissingReason.NOT_FOUND, str(error), SOURCE), chosen)
+        return TorchChild(not_started(error, SOURCE), chosen)

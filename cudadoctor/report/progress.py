@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
+from cudadoctor.background import started
 from cudadoctor.report import inert
 from cudadoctor.report.options import Charset
 
@@ -56,12 +57,11 @@ def progress(stream: TextIO | None = None) -> Iterator[Progress]:
     """A Progress, drawn on `stream` (stderr) while the block runs if that is a terminal, and wiped off at the end."""
     target = sys.stderr if stream is None else stream
     state = Progress()
-    if not target.isatty():
-        yield state
-        return
     done = threading.Event()
     drawer = threading.Thread(target=_draw, args=(state, target, done), name="progress", daemon=True)
-    drawer.start()
+    if target is None or not target.isatty() or started(drawer) is not None:
+        yield state
+        return
     try:
         yield state
     finally:
@@ -70,7 +70,12 @@ def progress(stream: TextIO | None = None) -> Iterator[Progress]:
 
 
 def _draw(state: Progress, stream: TextIO, done: threading.Event) -> None:
-    """Redraws the line until `done`; leaves the stream as it was."""
+    """Redraws the line until `done`; leaves the stream as it was. A terminal that goes away ends it."""
+    with suppress(OSError):
+        _redraw(state, stream, done)
+
+
+def _redraw(state: Progress, stream: TextIO, done: threading.Event) -> None:
     charset = Charset.of_encoding(getattr(stream, "encoding", None))
     drawn = False
     pause = FIRST_SHOWN_AFTER_S

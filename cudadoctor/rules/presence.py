@@ -45,8 +45,7 @@ def nvidia_gpu_present(snapshot: Snapshot) -> Presence:
         return Presence.YES
     if platform(snapshot) is Platform.MACOS:
         return Presence.NO
-    hung = any(_hung(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init))
-    if hung:
+    if any(_gave_no_answer(fact) for fact in (driver.nvml, driver.nvidia_smi, driver.cu_init)):
         return Presence.UNKNOWN
     for status in (maybe(driver.nvml), maybe(driver.nvidia_smi), maybe(driver.cu_init)):
         if status is not None and status.code != 0:
@@ -57,8 +56,14 @@ def nvidia_gpu_present(snapshot: Snapshot) -> Presence:
     return Presence.NO if nothing_answers else Presence.UNKNOWN
 
 
-def _hung(fact: Fact[object]) -> bool:
-    return isinstance(fact, Missing) and fact.reason in (MissingReason.TIMEOUT, MissingReason.CRASHED)
+def _gave_no_answer(fact: Fact[object]) -> bool:
+    """Is it there, or may it be, and did it hang, crash, or could not be started or read?"""
+    return isinstance(fact, Missing) and fact.reason in (
+        MissingReason.TIMEOUT,
+        MissingReason.CRASHED,
+        MissingReason.FAILED,
+        MissingReason.PERMISSION_DENIED,
+    )
 
 
 def _absent(fact: Fact[object]) -> bool:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,17 +18,15 @@ def test_the_folders_of_pythonpath_come_behind_all_others() -> None:
 
 
 def test_the_working_folder_of_python_m_comes_last_too() -> None:
-    path = [os.getcwd(), "/usr/lib/python3.12", "/venv/site-packages"]
+    path = [str(Path.cwd()), "/usr/lib/python3.12", "/venv/site-packages"]
     assert own_modules_first(path, "", started_as_module=True) == [*path[1:], path[0]]
     assert own_modules_first(path, "", started_as_module=False) == path
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_no_file_gets_the_number_of_a_closed_stream(closed: tuple[int, ...], tmp_path: Path) -> None:
-    script = (
-        STREAMS
-        + f"file = open({str(tmp_path / 'file')!r}, 'w'); sys.exit(file.fileno() < 3 or None in (sys.stdin, sys.stdout, sys.stderr))"
-    )
+    path = str(tmp_path / "file")
+    script = f"{STREAMS}file = open({path!r}, 'w'); sys.exit(file.fileno() < 3 or None in (sys.stdin, sys.stdout, sys.stderr))"
     shell = " ".join(f"{number}>&-" for number in closed)
     assert subprocess.run(["sh", "-c", f'exec "$0" "$@" {shell}', sys.executable, "-c", script], timeout=60).returncode == 0
 
@@ -37,5 +34,5 @@ def test_no_file_gets_the_number_of_a_closed_stream(closed: tuple[int, ...], tmp
 def test_what_is_printed_to_a_closed_stdout_is_an_error_and_not_lost() -> None:
     script = STREAMS + "print('report', flush=True)"
     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-c", script], capture_output=True, timeout=60)
-    assert done.returncode == 1
+    assert done.returncode != 0
     assert b"Bad file descriptor" in done.stderr

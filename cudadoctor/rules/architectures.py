@@ -14,6 +14,7 @@ from cudadoctor.model.snapshot import ErrorSeen, Torch, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget, VersionError
 from cudadoctor.rules import binaries, fixes
 from cudadoctor.rules.binary_questions import known_to_be_read
+from cudadoctor.rules.case import once_a_case
 from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
@@ -22,7 +23,6 @@ from cudadoctor.rules.questions import (
     Presence,
     gpus_with_capability,
     installed_torch,
-    nvidia_gpu_present,
     platform,
     subject,
     torch,
@@ -150,6 +150,7 @@ def _capability(text: str | None) -> ComputeCapability | None:
         return None
 
 
+@once_a_case
 def torch_says(case: Case) -> tuple[TorchSays, ...]:
     """torch's warnings about its build, parsed."""
     return tuple(
@@ -208,7 +209,7 @@ def _nothing_known(case: Case, build: Torch | None) -> None:
         return
     known(code_of_torch(case, build))
     if not gpus_with_capability(case):
-        if nvidia_gpu_present(case.snapshot) is Presence.NO:
+        if case.gpu_presence is Presence.NO:
             raise NotApplicableError("no NVIDIA GPU")
         for gpu in known(case.snapshot.gpus):
             known(gpu.compute_capability)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import ErrorSeen, Snapshot
 from cudadoctor.requirements import Requirement
 from cudadoctor.rules.presence import Presence, nvidia_gpu_present
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,19 @@ class Case:
         return kinds
 
     @cached_property
+    def gpu_presence(self) -> Presence:
+        """Is there an NVIDIA GPU in this machine, whether or not it works?"""
+        return nvidia_gpu_present(self.snapshot)
+
+    @property
     def has_no_gpu(self) -> bool:
         """Is this machine known to have no NVIDIA GPU?"""
-        return nvidia_gpu_present(self.snapshot) is Presence.NO
+        return self.gpu_presence is Presence.NO
+
+    @cached_property
+    def answers(self) -> dict[Callable[[Case], Any], Any]:
+        """What functions that are decorated `once_a_case` answered so far."""
+        return {}
 
     def errors(self, *kinds: str) -> tuple[ErrorSeen, ...]:
         """The errors seen of any of these kinds, in the order of the kinds named."""
@@ -44,3 +58,17 @@ class Case:
     def saw(self, *kinds: str) -> bool:
         """Was an error of any of these kinds seen?"""
         return not self._errors.keys().isdisjoint(kinds)
+
+
+def once_a_case(question: Callable[[Case], T]) -> Callable[[Case], T]:
+    """The question, answered once for each case: many rules ask the same."""
+
+    @wraps(question)
+    def remembered(case: Case) -> T:
+        answers = case.answers
+        if question not in answers:
+            answers[question] = question(case)
+        answer: T = answers[question]
+        return answer
+
+    return remembered

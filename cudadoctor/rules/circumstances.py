@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Evidence
 from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform, TorchBuild
+from cudadoctor.rules.case import once_a_case
 from cudadoctor.rules.engine import Case
-from cudadoctor.rules.questions import Presence, driver_works, in_container, nvidia_gpu_present, platform, torch, torch_build
+from cudadoctor.rules.questions import Presence, driver_works, in_container, platform, torch, torch_build
 from cudadoctor.rules.software_questions import is_partial
 
 CONTAINER_SIGNS = (
@@ -101,6 +102,7 @@ def on_windows(case: Case) -> bool:
     return platform(case.snapshot) is Platform.WINDOWS and not case.saw("shown-wsl")
 
 
+@once_a_case
 def container_shown(case: Case) -> bool:
     """Is this a container, or a text about one?"""
     return in_container(case.snapshot) or case.saw(*CONTAINER_SIGNS)
@@ -130,20 +132,22 @@ def started_with_gpu(case: Case) -> bool:
     return any(asks_for_gpu(run) for run in case.errors("shown-docker-run"))
 
 
+@once_a_case
 def other_gpu_only(case: Case) -> tuple[ErrorSeen, ...]:
     """Texts that show a GPU of another vendor, or say that there is none, where nothing shows an NVIDIA GPU or its driver."""
     driver_shown = maybe(case.snapshot.driver.driver_release) is not None or case.saw("nvml-version-mismatch", "cuda-error-999")
-    if driver_shown or nvidia_gpu_present(case.snapshot) is Presence.YES or container_shown(case):
+    if driver_shown or case.gpu_presence is Presence.YES or container_shown(case):
         return ()
     others = case.errors("shown-other-gpu")
-    if nvidia_gpu_present(case.snapshot) is not Presence.NO:
+    if case.gpu_presence is not Presence.NO:
         others = tuple(error for error in others if error.values.get("gpu", "").lower().split(" ")[0] not in SERVER_CONSOLES)
     return (*case.errors("no-nvidia-gpu"), *others[:1])
 
 
+@once_a_case
 def cpu_is_meant(case: Case) -> tuple[ErrorSeen, ...]:
     """Remarks of a framework that works on the CPU, or the other vendor's GPU beside a CPU build, where nothing asks for CUDA."""
-    if not is_partial(case.snapshot) or nvidia_gpu_present(case.snapshot) is Presence.YES:
+    if not is_partial(case.snapshot) or case.gpu_presence is Presence.YES:
         return ()
     if container_shown(case) or in_wsl(case) or case.saw(*CUDA_FAILURES, *NO_DRIVER_IN_REACH, *ASKS_FOR_CUDA):
         return ()
@@ -157,7 +161,7 @@ def remarks_without_gpu(case: Case) -> tuple[ErrorSeen, ...]:
     texts = case.errors("libcuda-load-failed")
     if not texts or any(TENSORFLOW_REMARK not in error.text.lower() for error in texts):
         return ()
-    shows_gpu = nvidia_gpu_present(case.snapshot) is Presence.YES or case.saw(*SHOWS_DRIVER)
+    shows_gpu = case.gpu_presence is Presence.YES or case.saw(*SHOWS_DRIVER)
     return () if shows_gpu or container_shown(case) or in_wsl(case) else texts
 
 

@@ -27,7 +27,6 @@ from cudadoctor.rules.questions import (
     driver_works,
     gpus,
     in_container,
-    nvidia_gpu_present,
     pci_gpus,
     platform,
     torch,
@@ -86,7 +85,7 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
 
     Sources: PCI vendor id 10de (pci.ids); nvmlInit and cuInit documentation.
     """
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     if presence is Presence.YES:
         return
     shown = other_gpu_only(case)
@@ -370,7 +369,7 @@ def libcuda_missing(case: Case) -> Iterable[Problem]:
     if texts:
         yield _libcuda_problem(case, texts, Confidence.CERTAIN)
         return
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     if presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU")
     if presence is Presence.UNKNOWN:
@@ -519,7 +518,7 @@ def no_device_visible(case: Case) -> Iterable[Problem]:
     """
     driver = case.snapshot.driver
     texts = (*_cu_init_is(case, CUDA_ERROR_NO_DEVICE), *seen(case, "cuda-error-100", "torch-no-gpu-visible", "smi-no-devices"))
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     if presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU")
     if presence is not Presence.YES and case.saw("arch-list-empty-no-gpu"):
@@ -553,7 +552,7 @@ def _seen_gpus(case: Case) -> str:
     listed = gpus(case.snapshot)
     if listed:
         return f"{len(listed)} GPU{'s are' if len(listed) > 1 else ' is'} listed by the driver's tools"
-    return "an NVIDIA GPU is in the machine" if nvidia_gpu_present(case.snapshot) is Presence.YES else "one was expected"
+    return "an NVIDIA GPU is in the machine" if case.gpu_presence is Presence.YES else "one was expected"
 
 
 def nvidia_smi_hangs(case: Case) -> Iterable[Problem]:

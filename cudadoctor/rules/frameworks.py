@@ -10,6 +10,7 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import Package, Platform, Torch, TorchBuild
 from cudadoctor.rules import fixes
+from cudadoctor.rules.case import once_a_case
 from cudadoctor.rules.circumstances import as_evidence, cpu_is_meant, on_windows
 from cudadoctor.rules.driver import BREAKS_CUINIT, seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
@@ -17,7 +18,6 @@ from cudadoctor.rules.questions import (
     Presence,
     gpus_with_capability,
     local_tag,
-    nvidia_gpu_present,
     platform,
     torch,
     torch_build,
@@ -84,6 +84,7 @@ def _is_default_cpu_wheel(case: Case, build: Torch) -> bool:
     return default is not None and default.cuda is None
 
 
+@once_a_case
 def cpu_build(case: Case) -> bool:
     """Is the torch that runs a CPU build, as it says itself, as a text proves, or as its wheel implies?"""
     build = torch(case.snapshot)
@@ -96,11 +97,12 @@ def cpu_build(case: Case) -> bool:
     return build is not None and (torch_build(build) is TorchBuild.CPU or _is_default_cpu_wheel(case, build))
 
 
+@once_a_case
 def _no_nvidia_meant(case: Case) -> str | None:
     """Why a CPU build is no fault here: no CUDA on the platform, or no NVIDIA GPU; None where it is one."""
     if platform(case.snapshot) is Platform.MACOS:
         return "macOS has no CUDA builds of torch"
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     if presence is Presence.NO and not case.saw(*NOT_COMPILED):
         return "no NVIDIA GPU, for which a CPU build is right"
     if presence is not Presence.YES and case.saw("shown-amd-gpu"):
@@ -112,7 +114,7 @@ def _no_nvidia_meant(case: Case) -> str | None:
 
 def _wants_cuda(case: Case) -> bool:
     """Does anything show that CUDA is wanted: a GPU, an error, or a text that asks `is_available()`?"""
-    if nvidia_gpu_present(case.snapshot) is Presence.YES or case.saw(*NOT_COMPILED):
+    if case.gpu_presence is Presence.YES or case.saw(*NOT_COMPILED):
         return True
     build = torch(case.snapshot)
     return is_partial(case.snapshot) and build is not None and maybe(build.is_available) is False
@@ -387,7 +389,7 @@ def torch_rocm_build(case: Case) -> Iterable[Problem]:
     if not is_rocm and not texts:
         _torch(case)
         return
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     wanted = bool(texts) or case.saw(*NOT_COMPILED) or (build is not None and maybe(build.is_available) is False)
     if presence is not Presence.YES and (presence is Presence.NO or case.saw("shown-amd-gpu") or not wanted):
         raise NotApplicableError("no NVIDIA GPU was seen, for which a ROCm build would be wrong")
@@ -465,7 +467,7 @@ def torch_cannot_use_gpu(case: Case) -> Iterable[Problem]:
     build = _torch(case)
     if torch_build(build) is not TorchBuild.CUDA:
         raise NotApplicableError("torch is not a CUDA build")
-    if nvidia_gpu_present(case.snapshot) is Presence.NO:
+    if case.gpu_presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU")
     if known(build.is_available):
         return
@@ -527,7 +529,7 @@ def cpu_only_tensorflow(case: Case) -> Iterable[Problem]:
     says_no = answers.get("tf_built_with_cuda") is False
     if not texts and not says_no and cause is None:
         return
-    if nvidia_gpu_present(case.snapshot) is Presence.NO and not texts:
+    if case.gpu_presence is Presence.NO and not texts:
         raise NotApplicableError("no NVIDIA GPU, for which a CPU build is right")
     sees_none = answers.get("tf_gpus") == [] or answers.get("tf_gpu_available") is False
     yield Problem(
@@ -586,7 +588,7 @@ def cpu_only_jax(case: Case) -> Iterable[Problem]:
     Sources: JAX documentation, Installation.
     """
     texts = seen(case, "cpu-only-jax")
-    if nvidia_gpu_present(case.snapshot) is Presence.YES:
+    if case.gpu_presence is Presence.YES:
         texts += as_evidence(tuple(error for error in case.errors("no-gpu-remark") if "TPU" in error.text))
     jaxlib = package(case.snapshot, "jaxlib")
     names = {each.name for each in packages(case.snapshot)}
@@ -594,9 +596,9 @@ def cpu_only_jax(case: Case) -> Iterable[Problem]:
     plugin = any(name.startswith("jax-cuda") for name in names)
     if not texts and (not bare or plugin):
         return
-    if platform(case.snapshot) is Platform.MACOS or nvidia_gpu_present(case.snapshot) is Presence.NO:
+    if platform(case.snapshot) is Platform.MACOS or case.gpu_presence is Presence.NO:
         raise NotApplicableError("no NVIDIA GPU for JAX")
-    if not texts and nvidia_gpu_present(case.snapshot) is not Presence.YES:
+    if not texts and case.gpu_presence is not Presence.YES:
         return
     cuda = maybe(case.snapshot.driver.driver_cuda_version)
     extra = "cuda13" if cuda is not None and cuda.major >= 13 else "cuda12"

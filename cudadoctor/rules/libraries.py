@@ -12,7 +12,7 @@ from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, SearchFolder
 from cudadoctor.rules import binaries, library_fixes, toolkit_fixes
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
-from cudadoctor.rules.questions import Presence, nvidia_gpu_present, platform, torch
+from cudadoctor.rules.questions import Presence, platform, torch
 from cudadoctor.rules.toolkit_questions import (
     build_toolkit,
     quoted,
@@ -41,7 +41,7 @@ def _is_dll(names: Iterable[str]) -> bool:
 
 def _without_gpu(case: Case) -> bool:
     """Is this known to be a machine without a GPU, on which TensorFlow's searches for libraries mean nothing?"""
-    return nvidia_gpu_present(case.snapshot) is Presence.NO
+    return case.gpu_presence is Presence.NO
 
 
 def libcudart_missing(case: Case) -> Iterable[Problem]:

@@ -10,7 +10,7 @@ from cudadoctor.model.snapshot import Platform, TorchBuild
 from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, cpu_is_meant, remarks_without_gpu
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.questions import AMD_VENDOR, Presence, nvidia_gpu_present, pci_gpus, platform, torch, torch_build
+from cudadoctor.rules.questions import AMD_VENDOR, Presence, pci_gpus, platform, torch, torch_build
 
 WANTS_CUDA = (*NO_DRIVER_IN_REACH, "torch-not-compiled-with-cuda", "smi-cannot-communicate", "cpu-only-tensorflow")
 """Errors of programs that took a CUDA code path."""
@@ -69,7 +69,7 @@ def amd_gpu_no_cuda(case: Case) -> Iterable[Problem]:
 
     Sources: PCI vendor ids 1002 and 10de; PyTorch's table of builds.
     """
-    presence = nvidia_gpu_present(case.snapshot)
+    presence = case.gpu_presence
     if presence is Presence.YES:
         return
     shown = seen(case, "shown-amd-gpu")

@@ -11,6 +11,7 @@ from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason
 from cudadoctor.model.finding import Evidence
 from cudadoctor.model.snapshot import Gpu, Platform, PythonEnvironment, Snapshot, Toolkit, Torch, TorchBuild
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DottedVersion, SmTarget, VersionError
+from cudadoctor.rules.case import once_a_case
 from cudadoctor.rules.engine import Case, NotApplicableError, evidence
 from cudadoctor.rules.presence import AMD_VENDOR, NVIDIA_VENDOR, Presence, gpus, nvidia_gpu_present, pci_gpus, platform
 
@@ -93,6 +94,7 @@ class GpuWithCapability:
         return evidence(f"gpus[{self.gpu.index}].compute_capability", self.fact)
 
 
+@once_a_case
 def gpus_with_capability(case: Case) -> tuple[GpuWithCapability, ...]:
     """All GPUs whose compute capability is known."""
     found = []

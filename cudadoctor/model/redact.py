@@ -37,7 +37,7 @@ _UNTOUCHED: dict[type, frozenset[str]] = {
 
 def redact(report: Report, identity: Identity = NOBODY) -> Report:
     """The report with pseudonyms and `<redacted>` in place of what identifies a person, a machine or a secret."""
-    redactor = Redactor(list(_texts(report)), identity, _public_words(report))
+    redactor = Redactor(_texts(report), identity, _public_words(report))
     redacted: Report = report if redactor.changes_nothing else _rewritten(report, redactor)
     return redacted
 
@@ -60,22 +60,29 @@ def _public_words(report: Report) -> Iterator[str]:
         yield from (maybe(gpu.name) or "").split()
 
 
-def _texts(document: Any) -> Iterator[str]:
+def _texts(document: Any) -> list[str]:
     """Every string value within a document; under a key, as `key=value`."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Struct):
-            items = [getattr(value, name) for name in reversed(value.__struct_fields__)]
-            waiting += [item for item in items if item is not NOT_ASKED and item is not None]
-        elif isinstance(value, dict):
-            waiting += [f"{key}={item}" if isinstance(item, str) else item for key, item in reversed(value.items())]
-        elif isinstance(value, (tuple, list)):
-            waiting += reversed(value)
-        elif isinstance(value, DottedVersion):
-            yield value.text
+    texts: list[str] = []
+    _collect(document, texts)
+    return texts
+
+
+def _collect(value: Any, texts: list[str]) -> None:
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            item = getattr(value, name)
+            if item is not NOT_ASKED and item is not None:
+                _collect(item, texts)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _collect(f"{key}={item}" if isinstance(item, str) else item, texts)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _collect(item, texts)
+    elif isinstance(value, DottedVersion):
+        texts.append(value.text)
 
 
 def _rewritten(value: Any, redactor: Redactor) -> Any:

@@ -108,6 +108,14 @@ inline void run_grid(void (*kernel)(void **), const unsigned *grid, const unsign
 }  // namespace on_cpu
 
 inline void __syncthreads() { on_cpu::wait_for_all(); }
+inline void __syncwarp() { on_cpu::wait_for_all(); }
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 
 inline float __shfl_xor_sync(unsigned, float value, int lane_mask) {
     const unsigned thread = on_cpu::current;

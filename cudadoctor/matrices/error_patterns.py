@@ -149,7 +149,10 @@ def _shape(name: str) -> tuple[str, int]:
 def _forms(match: re.Match[str]) -> tuple[str, int]:
     """The expression of `a*|b*`; unless it continues a word of the sentence, it begins where a word begins."""
     globs = [_glob(form) for form in match["forms"].split("|")]
-    body = "|".join(glob[0] for glob in globs)
+    bodies = [glob[0] for glob in globs]
+    body = "|".join(bodies)
+    if all(each.startswith(_GLOB_STAR) for each in bodies):
+        body = rf"{_GLOB_STAR}(?:{'|'.join(each.removeprefix(_GLOB_STAR) for each in bodies)})"
     glued = match.start() > 0 and match.string[match.start() - 1] in _WORD_CHARACTERS
     if not glued and not match["forms"].startswith("*"):
         body = rf"(?<![\w])(?:{body})"

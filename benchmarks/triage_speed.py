@@ -25,7 +25,7 @@ from cudadoctor.matrices import Matrices  # noqa: E402
 from cudadoctor.model import codec  # noqa: E402
 from cudadoctor.model.redact import redact  # noqa: E402
 from cudadoctor.readers.paste import read_paste  # noqa: E402
-from cudadoctor.rules.engine import Case, evaluate, run_rules  # noqa: E402
+from cudadoctor.rules.engine import Case, evaluate  # noqa: E402
 from cudadoctor.rules.registry import RULES  # noqa: E402
 
 DUMPS = (ROOT / "tests/tickets/open.jsonl", ROOT / "tests/tickets/unseen.jsonl")
@@ -46,7 +46,7 @@ def stages(texts: list[str], matrices: Matrices) -> dict[str, Stage]:
     reports = [diagnose_text(text, matrices).report for text in texts]
     return {
         "reading": (read_paste, texts),
-        "rules alone": (lambda snapshot: tuple(run_rules(RULES, Case(snapshot, matrices))), snapshots),
+        "rules alone": (lambda snapshot: RULES.outcomes(Case(snapshot, matrices)), snapshots),
         "rules, fixes re-checked": (lambda snapshot: evaluate(Case(snapshot, matrices), RULES), snapshots),
         "redaction": (redact, reports),
         "JSON": (codec.to_compact_json, reports),

@@ -15,7 +15,7 @@ from cudadoctor.model.proof import Proof, ProofOutcome
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.requirements import Requirement
-from cudadoctor.rules.engine import Case, Outcome, Problem, Results, Rule, evaluate
+from cudadoctor.rules.engine import Case, Outcome, Problem, Results, Rule, RuleSet, evaluate
 from cudadoctor.rules.registry import RULES
 
 NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)
@@ -34,15 +34,15 @@ class Selection:
     severities: tuple[tuple[str, Severity], ...] = ()
     """Rules, named as above, whose findings all get another severity."""
 
-    def rules(self, rules: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
+    def rules(self, rules: Sequence[Rule] = RULES) -> RuleSet:
         """The rules that remain; raises SelectionError for an entry that names none."""
         if not self.select and not self.ignore and not self.severities:
-            return tuple(rules)
+            return RuleSet.of(rules)
         for entry in (*self.select, *self.ignore, *(name for name, _ in self.severities)):
             if not any(is_named(entry, rule) for rule in rules):
                 raise SelectionError(f"no rule is called {entry!r}; `cudadoctor rules` lists them")
         chosen = [rule for rule in rules if not self.select or any(is_named(entry, rule) for entry in self.select)]
-        return tuple(self._graded(rule) for rule in chosen if not any(is_named(entry, rule) for entry in self.ignore))
+        return RuleSet(self._graded(rule) for rule in chosen if not any(is_named(entry, rule) for entry in self.ignore))
 
     def _graded(self, rule: Rule) -> Rule:
         wanted = [severity for name, severity in self.severities if is_named(name, rule)]

@@ -21,6 +21,8 @@ from cudadoctor.model.redact import redact
 from cudadoctor.model.report import Verdict
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
+from cudadoctor.rules.engine import RuleSet
+from cudadoctor.rules.registry import RULES
 
 MAX_LINE_BYTES = 4 * MAX_PASTE_BYTES
 """Longest line of a dump of tickets: a paste with every character escaped."""
@@ -48,8 +50,8 @@ class Ticket(msgspec.Struct, frozen=True):
 def run(options: TriageOptions) -> ExitCode:
     """Diagnose one pasted text."""
     try:
-        options.selection.rules()
-        diagnosis = diagnose_text(_read(options.path), Matrices.load(), options.selection)
+        rules = options.selection.rules()
+        diagnosis = diagnose_text(_read(options.path), Matrices.load(), rules)
         file = judged_file(options.path) if str(options.path) != "-" else None
         emit(redact(diagnosis.report), replace(options.output, judged=file))
     except OSError as error:
@@ -64,10 +66,10 @@ def _refused(message: str) -> ExitCode:
     return ExitCode.USAGE
 
 
-def diagnose_text(data: bytes | str, matrices: Matrices, selection: Selection | None = None) -> Diagnosis:
+def diagnose_text(data: bytes | str, matrices: Matrices, rules: RuleSet = RULES) -> Diagnosis:
     """The diagnosis of one pasted text; raises PasteError where it is no text or too large."""
     paste = read_paste(data)
-    diagnosis = diagnose(paste.snapshot, paste.proofs, matrices, selection=selection, node=paste.node)
+    diagnosis = diagnose(paste.snapshot, paste.proofs, matrices, node=paste.node, rules=rules)
     if diagnosis.report.verdict is not Verdict.UNDETERMINED or diagnosis.report.findings:
         return diagnosis
     return replace(diagnosis, report=structs.replace(diagnosis.report, summary=what_would_help(paste.snapshot)))
@@ -100,14 +102,14 @@ def run_dump(options: TriageOptions) -> ExitCode:
     """Diagnose a dump of tickets, one JSON result a line as it goes; a bad line is reported on standard error and skipped."""
     matrices, bad, count = Matrices.load(), 0, 0
     try:
-        options.selection.rules()
+        rules = options.selection.rules()
         with _opened(options.path) as stream:
             for number, line in enumerate(_lines(stream), 1):
                 if not line.strip():
                     continue
                 count += 1
                 try:
-                    result = result_line(line, matrices, options.selection)
+                    result = result_line(line, matrices, rules)
                 except (PasteError, codec.DocumentError) as error:
                     bad += 1
                     print(f"cudadoctor: line {number} skipped: {error}", file=sys.stderr)
@@ -134,8 +136,8 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield whole
 
 
-def result_line(line: bytes, matrices: Matrices, selection: Selection | None = None) -> bytes:
+def result_line(line: bytes, matrices: Matrices, rules: RuleSet = RULES) -> bytes:
     """The redacted report, as one line of JSON, on one line of a dump; raises DocumentError or PasteError where it is none."""
     ticket = codec.from_json(line, Ticket)
-    report: dict[str, Any] = codec.to_builtins(redact(diagnose_text(ticket.text, matrices, selection).report))
+    report: dict[str, Any] = codec.to_builtins(redact(diagnose_text(ticket.text, matrices, rules).report))
     return msgspec.json.encode({"id": ticket.id, **report})

@@ -24,10 +24,10 @@ __all__ = [
     "Results",
     "Rule",
     "RuleResult",
+    "RuleSet",
     "evaluate",
     "evidence",
     "run_rule",
-    "run_rules",
 ]
 
 
@@ -168,29 +168,62 @@ def run_rule(rule: Rule, case: Case) -> RuleResult:
     return RuleResult(rule, Outcome.FAIL if problems else Outcome.PASS, tuple(problems))
 
 
-def run_rules(rules: Iterable[Rule], case: Case) -> Iterator[RuleResult]:
-    """The outcome of each rule; those that would find nothing that they ask for are not run."""
-    if case.proofs or case.requirements:
-        yield from (run_rule(rule, case) for rule in rules)
-        return
-    spoken_of = topics(case.snapshot)
-    for rule in rules:
-        silence = rule.silence
-        if silence is not None and silence.asks.isdisjoint(spoken_of) and not (rule.needs_gpu and case.has_no_gpu):
-            yield silence.result
-        else:
-            yield run_rule(rule, case)
+class RuleSet(tuple[Rule, ...]):
+    """Rules in their order, with an index of what they ask for: those that would find none of it need not run."""
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule]) -> RuleSet:
+        """The rules as a set; the very same object where they are one."""
+        return rules if isinstance(rules, cls) else cls(rules)
+
+    @cached_property
+    def _silent(self) -> tuple[RuleResult, ...]:
+        """How each rule ends where it finds nothing that it asks for."""
+        return tuple(rule.silence.result if rule.silence is not None else RuleResult(rule, Outcome.UNKNOWN) for rule in self)
+
+    @cached_property
+    def _unwatched(self) -> tuple[int, ...]:
+        return tuple(position for position, rule in enumerate(self) if rule.silence is None)
+
+    @cached_property
+    def _for_gpus(self) -> tuple[int, ...]:
+        return tuple(position for position, rule in enumerate(self) if rule.needs_gpu)
+
+    @cached_property
+    def _asking(self) -> dict[str, list[int]]:
+        """Topic to the positions of the rules that ask for it."""
+        positions: dict[str, list[int]] = {}
+        for position, rule in enumerate(self):
+            for topic in rule.silence.asks if rule.silence is not None else ():
+                positions.setdefault(topic, []).append(position)
+        return positions
+
+    def to_run(self, case: Case) -> Iterable[int]:
+        """The positions of the rules whose outcome only running them can tell."""
+        if case.proofs or case.requirements:
+            return range(len(self))
+        positions = {*self._unwatched, *(self._for_gpus if case.has_no_gpu else ())}
+        positions.update(*(self._asking.get(topic, ()) for topic in topics(case.snapshot)))
+        return positions
+
+    def outcomes(self, case: Case) -> tuple[RuleResult, ...]:
+        """The outcome of each rule, in their order."""
+        results = list(self._silent)
+        for position in self.to_run(case):
+            results[position] = run_rule(self[position], case)
+        return tuple(results)
 
 
 def evaluate(case: Case, rules: Sequence[Rule]) -> Results:
     """Run all rules, re-check their fixes with the same rules, link consequences to their causes, and sort."""
-    outcomes = tuple(run_rules(rules, case))
+    rule_set = RuleSet.of(rules)
+    outcomes = rule_set.outcomes(case)
     failed = [result for result in outcomes if result.problems]
     fired = {result.rule.name: min(_severity(result.rule, p).rank for p in result.problems) for result in failed}
     broken = {result.rule.name: result.rule for result in failed}
-    untouched = [rule for rule in rules if rule.severity is Severity.ERROR and rule.name not in broken] if failed else []
+    others = _Others(rule_set, broken)
     findings = [
-        _finding(result.rule, problem, fired, tuple(_rechecked(result.rule, problem, case, untouched)))
+        _finding(result.rule, problem, fired, _rechecked(result.rule, problem, case, others))
         for result in failed
         for problem in result.problems
     ]
@@ -206,8 +239,8 @@ def _explains(cause: int, effect: int) -> bool:
     return cause < Severity.NOTE.rank and cause <= effect
 
 
-def _finding(rule: Rule, problem: Problem, fired: Mapping[str, int], fixes: tuple[Fix, ...]) -> Finding:
-    """The finding; a consequence has no fixes of its own, since mending its cause mends it."""
+def _finding(rule: Rule, problem: Problem, fired: Mapping[str, int], fixes: Iterable[Fix]) -> Finding:
+    """The finding; a consequence has no fixes of its own (they are not even re-checked), since mending its cause mends it."""
     rank = _severity(rule, problem).rank
     root = not any(cause in fired and _explains(fired[cause], rank) for cause in rule.explained_by)
     return Finding(
@@ -221,12 +254,12 @@ def _finding(rule: Rule, problem: Problem, fired: Mapping[str, int], fixes: tupl
         confidence=problem.confidence,
         root=root,
         evidence=problem.evidence,
-        fixes=fixes if root else (),
+        fixes=tuple(fixes) if root else (),
         references=problem.references,
     )
 
 
-def _rechecked(rule: Rule, problem: Problem, case: Case, untouched: Sequence[Rule]) -> Iterable[Fix]:
+def _rechecked(rule: Rule, problem: Problem, case: Case, others: _Others) -> Iterator[Fix]:
     """The problem's fixes that help: after each, this problem is gone and no rule that passed before finds an error."""
     for remedy in problem.remedies:
         if remedy.effect is None:
@@ -234,8 +267,23 @@ def _rechecked(rule: Rule, problem: Problem, case: Case, untouched: Sequence[Rul
             continue
         after = Case(remedy.effect(case.snapshot), case.matrices)
         still_there = any(again.subject == problem.subject for again in run_rule(rule, after).problems)
-        if not still_there and not any(_is_error(result) for result in run_rules(untouched, after)):
+        if not still_there and not others.find_an_error(after):
             yield structs.replace(remedy.fix, rechecked=True)
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The rules that found nothing before a fix."""
+
+    rules: RuleSet
+    broken: Mapping[str, Rule]
+
+    def find_an_error(self, case: Case) -> bool:
+        """Does one of them find an error after it?"""
+        rules = (self.rules[position] for position in self.rules.to_run(case))
+        return any(
+            _is_error(run_rule(rule, case)) for rule in rules if rule.severity is Severity.ERROR and rule.name not in self.broken
+        )
 
 
 def _is_error(result: RuleResult) -> bool:

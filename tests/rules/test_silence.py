@@ -14,7 +14,7 @@ from cudadoctor.model.fact import Known, known
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.snapshot import Driver, Snapshot, TextReading
 from cudadoctor.readers.paste import read_paste
-from cudadoctor.rules.engine import Case, Outcome, Problem, Rule, RuleResult, run_rule, run_rules
+from cudadoctor.rules.engine import Case, Outcome, Problem, Rule, RuleResult, RuleSet, run_rule
 from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.silence import topics
 from tests.rules.builders import healthy, said, text_only
@@ -45,7 +45,7 @@ def test_there_are_tickets() -> None:
 def test_rule_ends_as_if_it_were_run(rule: Rule, matrices: Matrices) -> None:
     for snapshot in SNAPSHOTS:
         case = Case(snapshot, matrices)
-        (result,) = run_rules((rule,), case)
+        (result,) = RuleSet((rule,)).outcomes(case)
         assert _told(result) == _told(run_rule(rule, case))
 
 
@@ -106,12 +106,12 @@ def test_rule_that_cannot_be_watched_is_always_run(check: object, matrices: Matr
     rule = _rule(check)
     assert rule.silence is None
     case = Case(text_only(said("xid"), driver=Driver(visible_device_count=Known(0, "test"))), matrices)
-    (result,) = run_rules((rule,), case)
+    (result,) = RuleSet((rule,)).outcomes(case)
     assert _told(result) == _told(run_rule(rule, case))
 
 
 def test_rule_for_gpus_stays_not_applicable_without_one(matrices: Matrices) -> None:
     rule = Rule("CD999", "made-up", Severity.ERROR, "", lambda _: (), needs_gpu=True)
     without = structs.replace(Snapshot(), driver=Driver(pci_devices=Known((), "test")))
-    (result,) = run_rules((rule,), Case(without, matrices))
+    (result,) = RuleSet((rule,)).outcomes(Case(without, matrices))
     assert result.outcome is Outcome.NOT_APPLICABLE

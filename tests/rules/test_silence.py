@@ -14,7 +14,7 @@ from cudadoctor.model.fact import Known, known
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.snapshot import Driver, Snapshot, TextReading
 from cudadoctor.readers.paste import read_paste
-from cudadoctor.rules.engine import Case, Outcome, Problem, Rule, RuleResult, RuleSet, run_rule
+from cudadoctor.rules.engine import Case, Outcome, Problem, Rule, RuleResult, RuleSet, evaluate, run_rule
 from cudadoctor.rules.registry import RULES
 from cudadoctor.rules.silence import topics
 from tests.rules.builders import healthy, said, text_only
@@ -47,6 +47,19 @@ def test_rule_ends_as_if_it_were_run(rule: Rule, matrices: Matrices) -> None:
         case = Case(snapshot, matrices)
         (result,) = RuleSet((rule,)).outcomes(case)
         assert _told(result) == _told(run_rule(rule, case))
+
+
+class _AllRun(RuleSet):
+    """Rules of which each is run."""
+
+    def to_run(self, case: Case) -> Iterable[int]:
+        return range(len(self))
+
+
+def test_findings_and_their_fixes_are_those_of_all_rules_run(matrices: Matrices) -> None:
+    for snapshot in SNAPSHOTS:
+        case = Case(snapshot, matrices)
+        assert evaluate(case, RULES).findings == evaluate(case, _AllRun(RULES)).findings
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

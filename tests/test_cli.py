@@ -164,13 +164,14 @@ def test_a_pipe_gets_no_colour_and_a_closed_pipe_no_traceback(format: str, tmp_p
 
 
 def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nsleep 60\n")
+    started = tmp_path / "started"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n: > '{started}'\nexec sleep 60\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cudadoctor", "check"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    time.sleep(1.5)
+    command = [sys.executable, "-m", "cudadoctor", "check", "--timeout", "50"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not started.exists() and process.poll() is None:
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == ExitCode.INTERRUPTED

@@ -45,7 +45,7 @@ def recommendation_target(case: Case) -> Target | None:
     return Target(
         wheels=wheels,
         driver_platform=driver_platform(snapshot),
-        capabilities=tuple({gpu.compute_capability for gpu in gpus_with_capability(case)}),
+        capabilities=tuple(dict.fromkeys(gpu.compute_capability for gpu in gpus_with_capability(case))),
         driver_release=maybe(snapshot.driver.driver_release),
         driver_cuda_version=maybe(snapshot.driver.driver_cuda_version),
         python=f"{version.major}.{version.minor}" if version is not None else None,

@@ -33,6 +33,7 @@ DEVICE_NAMES = re.compile(r"^(?:nvidia\d+|nvidiactl|nvidia-uvm|nvidia-modeset|dx
 RELEASE_LINE = re.compile(r"(?P<open>Open )?Kernel Module(?: for \w+)?\s+(?P<release>\d+(?:\.\d+){1,3})")
 MODULE_FILE = re.compile(r"^(\S*\bnvidia(?:-current)?\.ko(?:\.\w+)?):", re.MULTILINE)
 """Debian calls it nvidia-current.ko."""
+HEXADECIMAL = re.compile(r"\s*0x([0-9a-fA-F]{2,8})\s*")
 LIBCUDA = "libcuda.so.1"
 WINDOWS_SYSTEM = r"C:\Windows\System32"
 
@@ -190,19 +191,23 @@ def _pci_devices(system: System) -> Fact[tuple[PciDevice, ...]]:
         addresses = system.list_folder(PCI_FOLDER)
     except OSError as error:
         return missing_file(error, PCI_FOLDER)
-    devices = (_pci_device(system, address) for address in addresses)
-    return Known(tuple(device for device in devices if device is not None), PCI_FOLDER)
+    answers = [_pci_device(system, address) for address in addresses]
+    devices = tuple(answer for answer in answers if isinstance(answer, PciDevice))
+    unread = next((answer for answer in answers if isinstance(answer, Missing)), None)
+    return unread if unread is not None and not devices else Known(devices, PCI_FOLDER)
 
 
-def _pci_device(system: System, address: str) -> PciDevice | None:
-    """The device where it is a display or 3D controller (class 03xxxx) of a GPU vendor."""
+def _pci_device(system: System, address: str) -> PciDevice | Missing | None:
+    """The device where it is a display or 3D controller (class 03xxxx) of a GPU vendor; why that could not be read."""
     folder = f"{PCI_FOLDER}/{address}"
-    if not _hexadecimal(system, f"{folder}/class").startswith("03"):
-        return None
+    kind = _hexadecimal(system, f"{folder}/class")
+    if isinstance(kind, Missing) or not kind.startswith("03"):
+        return None if isinstance(kind, str) or kind.reason is MissingReason.NOT_FOUND else kind
     vendor = _hexadecimal(system, f"{folder}/vendor")
-    if vendor not in GPU_VENDORS:
-        return None
+    if isinstance(vendor, Missing) or vendor not in GPU_VENDORS:
+        return None if isinstance(vendor, str) or vendor.reason is MissingReason.NOT_FOUND else vendor
     device = _hexadecimal(system, f"{folder}/device")
+    device = device if isinstance(device, str) else ""
     try:
         bound = system.real_path(f"{folder}/driver").rsplit("/", 1)[-1]
     except OSError:
@@ -210,9 +215,13 @@ def _pci_device(system: System, address: str) -> PciDevice | None:
     return PciDevice(bus_id=address, vendor_id=vendor, device_id=device, kernel_driver=bound)
 
 
-def _hexadecimal(system: System, path: str) -> str:
+def _hexadecimal(system: System, path: str) -> str | Missing:
+    """The digits in a file of sysfs, `0x030000`; empty where it holds anything else."""
     answer = ask_file(system, path)
-    return "" if isinstance(answer, Missing) else answer.text.strip().lower().removeprefix("0x")
+    if isinstance(answer, Missing):
+        return answer
+    match = HEXADECIMAL.fullmatch(answer.text)
+    return match[1].lower() if match else ""
 
 
 def _profiling_restricted(system: System, kind: Platform) -> Fact[bool]:

@@ -65,7 +65,7 @@ def parse_cudnn_header(text: str) -> DottedVersion:
         #define CUDNN_PATCHLEVEL 0
     """
     parts = ("MAJOR", "MINOR", "PATCHLEVEL")
-    numbers = [re.search(rf"^\s*#\s*define\s+CUDNN_{part}\s+(\d{{1,4}})", text, re.MULTILINE) for part in parts]
+    numbers = [re.search(rf"^[ \t]*#[ \t]*define[ \t]+CUDNN_{part}[ \t]+(\d{{1,4}})", text, re.MULTILINE) for part in parts]
     found = [number[1] for number in numbers if number is not None]
     if len(found) != len(parts):
         raise VersionError("no CUDNN_MAJOR, CUDNN_MINOR and CUDNN_PATCHLEVEL")

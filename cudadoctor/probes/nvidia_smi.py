@@ -61,7 +61,7 @@ HEADER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>[\d.]+)\s.*?(?:Driver|KMD) Version:\s*(?P<driver>[\d.]+)(?:\s+CUDA(?: UMD)? Version:\s*(?P<cuda>\S+))?"
 )
 LIST_GPU = re.compile(r"GPU (?P<index>\d+): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)")
-LIST_MIG = re.compile(r"^\s+MIG (?P<profile>\S+)\s+Device\s+\d+:", re.MULTILINE)
+LIST_MIG = re.compile(r"^[ \t]+MIG (?P<profile>\S+)[ \t]+Device[ \t]+\d+:", re.MULTILINE)
 UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
 COMPUTE_MODES = {
     "Default": ComputeMode.DEFAULT,

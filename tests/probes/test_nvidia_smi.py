@@ -7,7 +7,7 @@ import pytest
 from cudadoctor.model.fact import Missing, MissingReason, known
 from cudadoctor.model.snapshot import ComputeMode
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, DriverRelease
-from cudadoctor.probes.nvidia_smi import FIELDS, find_program, parse_header, parse_list, parse_query, read_nvidia_smi
+from cudadoctor.probes.nvidia_smi import FIELDS, LIST_MIG, find_program, parse_header, parse_list, parse_query, read_nvidia_smi
 from cudadoctor.system import RealSystem
 from tests.fakes.cuda_tools import fake_nvidia_smi
 from tests.fakes.fakebin import Says, calls, fake_program
@@ -183,3 +183,7 @@ def test_rows_of_another_width_are_refused() -> None:
         parse_query("0, NVIDIA, GPU-1")
     with pytest.raises(ValueError, match="not a row"):
         parse_query(", ".join("x" for _ in FIELDS))
+
+
+def test_a_million_empty_lines_are_read_in_one_pass() -> None:
+    assert LIST_MIG.findall("\n" * 1_000_000 + "  MIG 1g.10gb      Device  0: (UUID: MIG-1)\n") == ["1g.10gb"]

@@ -54,8 +54,9 @@ class ScanCache:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> ScanCache:
-        """The cache of this user: below $XDG_CACHE_HOME or ~/.cache; none where no home is known."""
-        base = environ.get("XDG_CACHE_HOME") or (environ["HOME"] + "/.cache" if environ.get("HOME") else "")
+        """The cache of this user: below $XDG_CACHE_HOME or ~/.cache; none where there is no home: none is made for that."""
+        home = environ.get("HOME", "")
+        base = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home and os.path.isdir(home) else "")  # noqa: PTH112  # text
         return cls(f"{base}/cudadoctor" if base.startswith("/") else None)
 
     def get(self, path: str, status: os.stat_result) -> Contents | None:

@@ -35,12 +35,19 @@ def identities(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
 
 
 def user_cache_folder(env: Mapping[str, str]) -> Path | None:
-    """Where compiled kernels are kept for this user, or None where the user has no home."""
+    """Where compiled kernels are kept for this user, or None where the user has no home: none is made for that."""
     if env.get("XDG_CACHE_HOME", "").startswith("/"):  # a relative one is invalid (XDG base directory specification)
         return Path(env["XDG_CACHE_HOME"]) / "cudadoctor" / "kernels"
     home = env.get("LOCALAPPDATA" if sys.platform == "win32" else "HOME", "")
     base = Path(home) if sys.platform == "win32" else Path(home) / ".cache"
-    return base / "cudadoctor" / "kernels" if Path(home).is_absolute() else None
+    return base / "cudadoctor" / "kernels" if Path(home).is_absolute() and _is_folder(home) else None
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):  # not to be looked into, or a NUL byte
+        return False
 
 
 class CompileCache:

@@ -73,7 +73,8 @@ def test_oldest_are_forgotten(large: Path, tmp_path: Path, monkeypatch: pytest.M
     ("environ", "file"),
     [
         ({"XDG_CACHE_HOME": "{tmp}/x"}, "x/cudadoctor/scan.json"),
-        ({"HOME": "{tmp}/h"}, "h/.cache/cudadoctor/scan.json"),
+        ({"HOME": "{tmp}"}, ".cache/cudadoctor/scan.json"),
+        ({"HOME": "{tmp}/nowhere"}, None),
         ({"XDG_CACHE_HOME": "relative"}, None),
         ({}, None),
     ],

@@ -77,12 +77,19 @@ def test_the_identity_changes_with_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "folder"),
     [
-        ({"HOME": "/home/ada"}, "/home/ada/.cache/cudadoctor/kernels"),
-        ({"HOME": "/home/ada", "XDG_CACHE_HOME": "/scratch/ada"}, "/scratch/ada/cudadoctor/kernels"),
-        ({"HOME": "/home/ada", "XDG_CACHE_HOME": "relative"}, "/home/ada/.cache/cudadoctor/kernels"),
+        ({"HOME": "{home}"}, "{home}/.cache/cudadoctor/kernels"),
+        ({"HOME": "{home}", "XDG_CACHE_HOME": "/scratch/ada"}, "/scratch/ada/cudadoctor/kernels"),
+        ({"HOME": "{home}", "XDG_CACHE_HOME": "relative"}, "{home}/.cache/cudadoctor/kernels"),
         ({}, None),
         ({"HOME": ""}, None),
     ],
 )
-def test_the_folder_of_the_user(env: dict[str, str], folder: str | None) -> None:
-    assert user_cache_folder(env) == (Path(folder) if folder else None)
+def test_the_folder_of_the_user(env: dict[str, str], folder: str | None, tmp_path: Path) -> None:
+    environ = {name: value.replace("{home}", str(tmp_path)) for name, value in env.items()}
+    assert user_cache_folder(environ) == (Path(folder.replace("{home}", str(tmp_path))) if folder else None)
+
+
+def test_no_home_is_made_for_the_cache(tmp_path: Path) -> None:
+    assert user_cache_folder({"HOME": str(tmp_path / "nowhere")}) is None
+    assert user_cache_folder({"HOME": str(tmp_path)}) == tmp_path / ".cache" / "cudadoctor" / "kernels"
+    assert user_cache_folder({"HOME": "/\0"}) is None

@@ -38,7 +38,8 @@ def mount(mounts: list[list[str]]) -> None:
     """Mount in a namespace of our own, as the user's own super-user where we are not the machine's."""
     if LIBC.unshare(NEW_MOUNTS) and LIBC.unshare(NEW_USER | NEW_MOUNTS):
         impossible("no mount namespaces here")
-    LIBC.mount(None, b"/", None, RECURSIVE | PRIVATE, None)
+    if LIBC.mount(None, b"/", None, RECURSIVE | PRIVATE, None):
+        impossible("the mounts of this namespace cannot be kept from the machine")
     for kind, target in mounts:
         name, _, size = kind.partition(":")
         options = f"size={size}".encode() if size else None

@@ -2,8 +2,9 @@
 
     python benchmarks/hostile_machines.py [--only REGEX] [--machine A|"no GPU"]... [--jobs 2] [--package FOLDER]
 
-For each thing: its runs, those at fault, and the longest run. `--package` takes the doctor from another checkout, e.g. an older
-one, to compare. A run takes one to six seconds; what hangs uses up the deadline of six.
+Then the score as Markdown: for each thing, and for each hostility, the runs, those right and wrong, and their seconds.
+`--package` takes the doctor from another checkout, e.g. an older one, to compare. A run takes one to six seconds; what hangs
+uses up the deadline of six.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -54,29 +56,32 @@ def outcome(cell: Cell, machine: str, folder: Path, plain: tuple[doctor.Run, Pre
 
 
 def outcomes(machine: str, cells: Sequence[Cell], jobs: int, scratch: Path) -> Iterator[Outcome]:
-    """All cells on one machine; a fault is looked at once more alone, as a busy machine misses deadlines."""
+    """All cells on one machine as they come; a fault is looked at once more alone, as a busy machine misses deadlines."""
     plain = plain_run(machine, scratch / "plain")
+    suspects: list[Cell] = []
     with ThreadPoolExecutor(jobs) as workers:
         folders = (scratch / str(number) for number in range(len(cells)))
-        first = list(workers.map(lambda pair: outcome(pair[0], machine, pair[1], plain), zip(cells, folders, strict=False)))
-    for number, found in enumerate(first):
-        again = found.faults and found.seconds is not None
-        yield outcome(found.cell, machine, scratch / f"again-{number}", plain) if again else found
+        for found in workers.map(lambda pair: outcome(pair[0], machine, pair[1], plain), zip(cells, folders, strict=False)):
+            if found.faults and found.seconds is not None:
+                suspects.append(found.cell)
+            else:
+                yield found
+    for number, cell in enumerate(suspects):
+        yield outcome(cell, machine, scratch / f"again-{number}", plain)
 
 
-def table(results: Sequence[Outcome]) -> Iterator[str]:
-    """One row a thing."""
-    rows: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+def table(title: str, results: Sequence[Outcome], row: Callable[[Outcome], str]) -> Iterator[str]:
+    """The score as Markdown, one line for each value of `row`, and a last one for all."""
+    rows: dict[str, list[Outcome]] = defaultdict(list)
     for result in results:
-        rows[result.machine, result.cell.thing].append(result)
-    yield f"{'machine':8} {'thing':24} {'runs':>5} {'faults':>7} {'longest':>8}"
-    for (machine, thing), found in rows.items():
-        ran = [result for result in found if result.seconds is not None]
-        faulty = sum(bool(result.faults) for result in ran)
-        longest = max((result.seconds or 0 for result in ran), default=0)
-        yield f"{machine:8} {thing:24} {len(ran):5} {faulty:7} {longest:6.1f} s"
-    ran = [result for result in results if result.seconds is not None]
-    yield f"{len(ran)} runs, {sum(bool(result.faults) for result in ran)} at fault, {len(results) - len(ran)} impossible here"
+        rows[row(result)].append(result)
+    yield f"| {title} | runs | right | wrong | impossible here | median | longest |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for name, found in (*rows.items(), ("**all**", list(results))):
+        seconds = [result.seconds for result in found if result.seconds is not None]
+        wrong = sum(bool(result.faults) for result in found if result.seconds is not None)
+        times = f"{median(seconds):.1f} s | {max(seconds):.1f} s" if seconds else "| "
+        yield f"| {name} | {len(seconds)} | {len(seconds) - wrong} | {wrong} | {len(found) - len(seconds)} | {times} |"
 
 
 def use_package(folder: Path) -> None:
@@ -84,11 +89,10 @@ def use_package(folder: Path) -> None:
     script = Path(tempfile.mkdtemp()) / "run_cudadoctor.py"
     lines = ("import sys", f"sys.path.insert(0, {str(folder)!r})", "from cudadoctor.__main__ import main", "main()", "")
     script.write_text("\n".join(lines))
-    plain = doctor.Place.__dataclass_fields__["program"].default
     original = doctor.run_doctor
 
     def with_other(place: doctor.Place, timeout: float) -> doctor.Run:
-        program = (sys.executable, str(script), "check") if tuple(place.program) == tuple(plain) else place.program
+        program = (sys.executable, str(script), "check") if place.program == doctor.PLAIN_PROGRAM else place.program
         return original(replace(place, program=program), timeout)
 
     sys.modules["tests.hostile.matrix"].__dict__["run_doctor"] = with_other
@@ -113,8 +117,9 @@ def main() -> None:
             for fault in result.faults:
                 print(f"{machine}, {result.cell.name}: {fault[:300]}", flush=True)
         shutil.rmtree(scratch, ignore_errors=True)
-    print(f"deadline {TIMEOUT_S:.0f} s")
-    print("\n".join(table(results)))
+    print(f"\ndeadline of a run: {TIMEOUT_S:.0f} s\n")
+    for title, row in (("thing", lambda found: found.cell.thing), ("hostility", lambda found: found.cell.hostility)):
+        print("\n".join(table(title, results, row)), end="\n\n")
 
 
 if __name__ == "__main__":

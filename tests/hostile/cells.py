@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cudadoctor.model.fact import Known
+from cudadoctor.probes.container import read_kind
+from cudadoctor.system import RealSystem
 from tests.hostile import hostilities as h
+from tests.hostile.doctor import ImpossibleHereError
 from tests.hostile.judge import Expected
 from tests.hostile.machine import Prey
 
@@ -56,6 +60,8 @@ class Thing:
     """Names of the hostilities for every run of the tests, separated by `; `."""
     otherwise: Mapping[str, Expected] = field(default_factory=dict)
     """What differs with single hostilities."""
+    on_hosts_only: bool = False
+    """Is it something that the doctor leaves alone inside a container?"""
 
     def cells(self) -> Iterator[Cell]:
         """One for each hostility."""
@@ -69,6 +75,8 @@ class Thing:
 
     def _prepare(self, hostility: h.Hostility) -> Prepare:
         def prepare(prey: Prey) -> Mapping[str, Any]:
+            if self.on_hosts_only and isinstance(read_kind(RealSystem()), Known):
+                raise ImpossibleHereError(f"inside a container, where {self.name} is not looked at")
             path = self.path(prey)
             own(path, prey.folder)
             hostility(path)
@@ -145,8 +153,9 @@ THINGS = (
         lambda prey: prey.folder / "bin" / "nvidia-ctk",
         CONTAINER,
         "hangs",
+        on_hosts_only=True,
     ),
-    Thing("docker", h.PROGRAM, lambda prey: prey.folder / "bin" / "docker", CONTAINER, "dangling link"),
+    Thing("docker", h.PROGRAM, lambda prey: prey.folder / "bin" / "docker", CONTAINER, "dangling link", on_hosts_only=True),
     Thing(
         "libcuda",
         h.LIBRARY,

@@ -24,8 +24,11 @@ KILLED_AFTER_S = 60.0
 """Seconds beyond the deadline after which a doctor that hangs is killed."""
 LEFTOVER_GRACE_S = 1.5
 """How long processes that were just killed may take to disappear."""
+RECORDS = ("run.stdout", "run.stderr", ".calls")
+"""Ends of the names of files that the run itself and the fake programs write."""
 ENTRY_POINT = Path(__file__).with_name("script") / "run_cudadoctor.py"
 """What the installed `cudadoctor` script does, in a folder without other modules."""
+PLAIN_PROGRAM = (sys.executable, str(ENTRY_POINT), "check")
 
 
 class ImpossibleHereError(Exception):
@@ -43,7 +46,7 @@ class Run:
     stderr: str
     left_running: list[str]
     written: list[str]
-    """Paths below HOME and the working folder that were not there before or changed, the cache apart."""
+    """Paths of the watched folders that appeared, changed or went, the cache apart."""
     report: dict[str, Any] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,9 +68,7 @@ class Place:
     """Folders that may be written to."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     options: Sequence[str] = ()
-    program: Sequence[str] = (sys.executable, str(ENTRY_POINT), "check")
-    stdout: str = ""
-    """A file in place of the pipe."""
+    program: Sequence[str] = PLAIN_PROGRAM
 
 
 def run_doctor(place: Place, timeout: float) -> Run:
@@ -79,7 +80,7 @@ def run_doctor(place: Place, timeout: float) -> Run:
     before = listing(place)
     scratch = place.cwd.parent
     started = time.monotonic()
-    with (scratch / "stdout").open("w+b") as stdout, (scratch / "stderr").open("w+b") as stderr:
+    with (scratch / "run.stdout").open("w+b") as stdout, (scratch / "run.stderr").open("w+b") as stderr:
         process = subprocess.Popen(argv, env=env, cwd=place.cwd, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         try:
             exit_code = process.wait(timeout + KILLED_AFTER_S)
@@ -126,12 +127,18 @@ def _command(process: psutil.Process) -> str:
 
 
 def listing(place: Place) -> dict[str, tuple[int, int]]:
-    """Size and time of change of everything in the watched folders, the cache apart."""
+    """Every folder and file of the watched folders with size and time of change; without the cache and the run's own records."""
     found: dict[str, tuple[int, int]] = {}
     for top in place.watched:
         for folder, folders, files in os.walk(top):
             folders[:] = [name for name in folders if Path(folder, name) not in place.cache]
+            found.update({f"{folder}/{name}": (0, 0) for name in folders if not _leads_to(Path(folder, name), place.cache)})
             for name in files:
-                status = Path(folder, name).lstat()
-                found[f"{folder}/{name}"] = (status.st_size, status.st_mtime_ns)
+                if not name.endswith(RECORDS):
+                    status = Path(folder, name).lstat()
+                    found[f"{folder}/{name}"] = (status.st_size, status.st_mtime_ns)
     return found
+
+
+def _leads_to(folder: Path, below: Sequence[Path]) -> bool:
+    return any(folder in path.parents for path in below)

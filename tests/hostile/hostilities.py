@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
 import stat
-import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -196,16 +197,15 @@ def library(behaviour: str) -> Hostility:
 
 
 def built(behaviour: str) -> Path:
-    """The compiled library, kept between runs."""
-    target = CACHE / "hostile" / f"{behaviour}-{LIBRARY_SOURCE.stat().st_mtime_ns}.so"
+    """The compiled library, kept between runs as long as its source stays the same."""
+    digest = hashlib.sha256(LIBRARY_SOURCE.read_bytes()).hexdigest()[:16]
+    target = CACHE / "hostile" / digest / f"{behaviour}.so"
     if not target.exists():
-        scratch = target.with_name(f"{os.getpid()}-{target.name}")
-        source = target.with_name(f"{os.getpid()}-{behaviour}.c")
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(f'#define {behaviour}\n#include "{LIBRARY_SOURCE}"\n')
-        build_shared_library(source, scratch)
-        scratch.replace(target)
-        source.unlink()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            source = Path(scratch) / f"{behaviour}.c"
+            source.write_text(f'#define {behaviour}\n#include "{LIBRARY_SOURCE}"\n')
+            build_shared_library(source, Path(scratch) / target.name).replace(target)
     return target
 
 
@@ -234,8 +234,3 @@ LIBRARY: Mapping[str, Hostility] = {
     "prints": library("PRINTS"),
     "child keeps pipes": library("FORKS"),
 }
-
-
-def run_quietly(argv: list[str]) -> None:
-    """Run a program of this machine that has to succeed."""
-    subprocess.run(argv, check=True, capture_output=True)

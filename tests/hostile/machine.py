@@ -36,6 +36,11 @@ class Prey:
         return self.folder / "home"
 
     @property
+    def caches(self) -> tuple[Path, ...]:
+        """Where the doctor may write: below XDG_CACHE_HOME as the machine has it, and where it is by default."""
+        return (self.home / "cache", self.home / ".cache" / "cudadoctor")
+
+    @property
     def toolkit(self) -> Path:
         """The CUDA toolkit."""
         return self.folder / "cuda-12.8"
@@ -47,7 +52,7 @@ class Prey:
 
     def place(self, **more: object) -> Place:
         """To run the doctor there."""
-        plain = Place(self.env, self.cwd, (self.home, self.cwd, self.shadows), (self.home / "cache",))
+        plain = Place(self.env, self.cwd, (self.folder,), self.caches)
         return replace(plain, **more)  # type: ignore[arg-type]  # fields of Place
 
 
@@ -80,11 +85,11 @@ MACHINE_KINDS = {"A": machine_a, "no GPU": machine_without_gpu}
 
 
 def _prey(machine: Machine) -> Prey:
-    cwd, shadows = machine.folder / "work", machine.folder / "shadows"
-    cwd.mkdir()
-    shadows.mkdir()
+    cwd, shadows, scratch = (machine.folder / name for name in ("work", "shadows", "tmp"))
+    for folder in (cwd, shadows, scratch):
+        folder.mkdir()
     (cwd / RULE).write_text("a file named like a rule\n")
-    return Prey(machine, dict(machine.env), cwd, shadows)
+    return Prey(machine, {**machine.env, "TMPDIR": str(scratch)}, cwd, shadows)
 
 
 def path_of(env: Mapping[str, str]) -> list[str]:

@@ -110,7 +110,11 @@ def cwd_cells() -> Iterator[Cell]:
     def leave(prey: Prey) -> Mapping[str, Any]:
         leave_first = f"import os, runpy; os.rmdir({str(prey.shadows)!r}); "
         code = f"{leave_first}runpy.run_path({str(ENTRY_POINT)!r}, run_name='__main__')"
-        return {"cwd": prey.shadows, "watched": (prey.home,), "program": (sys.executable, "-c", code, "check")}
+        return {
+            "cwd": prey.shadows,
+            "watched": (prey.home, prey.site, prey.toolkit),
+            "program": (sys.executable, "-c", code, "check"),
+        }
 
     yield Cell("cwd", "removed", leave, SAME, in_ci=True)
 
@@ -185,8 +189,6 @@ def machine_cells() -> Iterator[Cell]:
         def prepare(prey: Prey) -> Mapping[str, Any]:
             path = prey.home / "cache" if where == "cache" else prey.folder / "tmp"
             path.mkdir(parents=True, exist_ok=True)
-            if where == "TMPDIR":
-                prey.env["TMPDIR"] = str(path)
             return {"conditions": {"mounts": [[f"tmpfs:{size}", str(path)]]}}
 
         return prepare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.hostile.cells import NOTHING, Cell, Prepare
@@ -30,7 +31,7 @@ def with_variables(values: Values) -> Prepare:
             old = prey.env.pop(name, "")
             if value is not None:
                 prey.env[name] = value.format(old=old, **places)
-        return NOTHING
+        return {"cache": (*prey.caches, Path(prey.env.get("XDG_CACHE_HOME", "")))}
 
     return prepare
 

@@ -75,6 +75,7 @@ NAMES = frozenset(
         "UV_TORCH_BACKEND",
         "TCNN_CUDA_ARCHITECTURES",
         "GPU_DEVICE_ORDINAL",
+        "SLURM_JOB_ID",
         "SLURM_JOB_GPUS",
         "SLURM_STEP_GPUS",
         "SLURM_GPUS_ON_NODE",

@@ -8,7 +8,7 @@ from cudadoctor.matrices.platforms import DriverPlatform
 from cudadoctor.model.fact import Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, LibraryOrigin
-from cudadoctor.rules import driver_fixes, fixes
+from cudadoctor.rules import container_fixes, driver_fixes, fixes
 from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
     NO_LIBCUDA,
@@ -230,7 +230,7 @@ def driver_capabilities_missing(case: Case) -> Iterable[Problem]:
         return
     given = _capabilities(value)
     if "compute" not in given and "all" not in given and isinstance(case.snapshot.driver.cu_init, Missing):
-        yield _lacks_capability("compute", value, variable_evidence(CAPABILITIES, value))
+        yield _lacks_capability(case, "compute", value, variable_evidence(CAPABILITIES, value))
 
 
 def _capability_of_texts(case: Case) -> Iterable[Problem]:
@@ -245,7 +245,7 @@ def _capability_of_texts(case: Case) -> Iterable[Problem]:
         if needed == "utility" and value is None:
             continue
         shown = variable_evidence(CAPABILITIES, value) if value is not None else ()
-        yield _lacks_capability(needed, value, (*as_evidence((error,)), *shown))
+        yield _lacks_capability(case, needed, value, (*as_evidence((error,)), *shown))
         return
 
 
@@ -270,7 +270,7 @@ def _capabilities_text(case: Case) -> str | None:
     return shown[-1].values["value"].split(" ")[0] if shown else None
 
 
-def _lacks_capability(needed: str, value: str | None, texts: tuple[Evidence, ...]) -> Problem:
+def _lacks_capability(case: Case, needed: str, value: str | None, texts: tuple[Evidence, ...]) -> Problem:
     wanted = ",".join(sorted({*(_capabilities(value) if value is not None else DEFAULT_CAPABILITIES), needed}))
     have = f"{CAPABILITIES}={value}" if value is not None else f"{CAPABILITIES} is not set (compute,utility) and"
     return Problem(
@@ -278,7 +278,7 @@ def _lacks_capability(needed: str, value: str | None, texts: tuple[Evidence, ...
         what=f"{have} lacks {needed!r}, so the container runtime does not mount the libraries that the program needs.",
         why="Only the libraries of the capabilities named are mounted; the driver itself may be new enough.",
         evidence=texts,
-        remedies=driver_fixes.give_capabilities(wanted),
+        remedies=container_fixes.give_capabilities(case, wanted),
         confidence=Confidence.CERTAIN if value is not None else Confidence.LIKELY,
     )
 
@@ -286,23 +286,25 @@ def _lacks_capability(needed: str, value: str | None, texts: tuple[Evidence, ...
 def driver_libs_in_image(case: Case) -> Iterable[Problem]:
     """The image holds copies of the driver's libraries, so the container runtime cannot mount the host's.
 
-    What it checks: the runtime's "file creation failed ... file exists".
+    What it checks: the runtime's "file creation failed ... file exists"; in a container where CUDA fails, whether the libcuda
+    that is loaded is no mount and of another release than the kernel module.
 
     Why it matters: an image that was built (or committed) with a driver inside has libcuda or libnvidia-ml files of another
     release; the container does not start, or CUDA fails with a version mismatch.
 
     How to fix: remove the driver's libraries from the image; never install a driver in one.
 
-    When it is wrong: never seen; the runtime names the file.
+    When it is wrong: where the libraries were copied into the container on purpose and the host's driver was updated since; the
+    cure is the same.
 
     Sources: libnvidia-container; NVIDIA, CUDA on WSL user guide.
     """
-    texts = seen(case, "driver-libs-in-image")
+    texts = (*seen(case, "driver-libs-in-image"), *_of_another_driver(case))
     if texts:
         yield Problem(
             subject="image",
             what="The image holds copies of the driver's libraries, where the container runtime wants to mount the host's.",
-            why="A driver belongs to the host only; an image that was committed with its libraries does not start.",
+            why="A driver belongs to the host only; an image with the libraries of another release does not start, or CUDA fails in it.",
             evidence=texts,
             remedies=(
                 Remedy(
@@ -315,6 +317,23 @@ def driver_libs_in_image(case: Case) -> Iterable[Problem]:
                 ),
             ),
         )
+
+
+def _of_another_driver(case: Case) -> tuple[Evidence, ...]:
+    """The libcuda that is loaded in a container, where it was not mounted and is of another release than the kernel module."""
+    winner, mounted = _winner(case), maybe(case.snapshot.container.injected_libraries)
+    module = maybe(case.snapshot.driver.kernel_module)
+    if driver_works(case.snapshot) or winner is None or mounted is None or module is None:
+        return ()
+    version = maybe(winner.library_version)
+    if winner.origin is not LibraryOrigin.DRIVER or version is None or winner.real_path in mounted:
+        return ()
+    if str(version) == str(module.driver_release):
+        return ()
+    return (
+        Evidence(fact="driver.libcuda_copies", value=f"{winner.real_path}, not a mount", source="loader search, mountinfo"),
+        *evidence("driver.kernel_module", case.snapshot.driver.kernel_module, value=str(module.driver_release)),
+    )
 
 
 RULES = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.rules import driver_fixes
+from cudadoctor.rules import container_fixes, driver_fixes
 from cudadoctor.rules.circumstances import (
     as_evidence,
     asks_for_cdi,
@@ -19,8 +19,8 @@ from cudadoctor.rules.questions import driver_works
 
 
 def _in_some_container(case: Case) -> None:
-    """Ends the rule where this is no container and no text is about one."""
-    if not container_shown(case):
+    """Ends the rule where this is no container, no job of Slurm, and no text is about a container."""
+    if not container_shown(case) and not container_fixes.in_slurm_job(case):
         known(case.snapshot.container.kind)
         raise NotApplicableError("not a container")
 
@@ -47,7 +47,7 @@ def cdi_spec_missing(case: Case) -> Iterable[Problem]:
             what="The container engine finds no CDI specification for the GPU in the folders that it reads.",
             why="The name nvidia.com/gpu=... is looked up in the files of /etc/cdi and /var/run/cdi.",
             evidence=texts,
-            remedies=driver_fixes.generate_cdi_specification(),
+            remedies=container_fixes.generate_cdi_specification(),
         )
         return
     off = asks_for_cdi(case)
@@ -72,13 +72,13 @@ def nvml_unknown_cgroup(case: Case) -> Iterable[Problem]:
     """The container may not use the GPU's device nodes: its device control group does not allow them (any more).
 
     What it checks: NVML's "Unknown Error" in a container, and device nodes that may not be opened although their file mode
-    allows it.
+    allows it, in a container or in a job of Slurm.
 
     Why it matters: the container runtime allows the nodes in the device control group. With no-cgroups = true (meant for
     rootless engines) it does not; and where systemd manages the groups, a `systemctl daemon-reload` takes the rule away from
-    running containers.
+    running containers. Slurm allows a job only the GPUs that it asked for.
 
-    How to fix: set no-cgroups = false and restart the engine; for the second case start the container anew, and use CDI or
+    How to fix: in a job of Slurm, ask for a GPU (--gpus=1). Else set no-cgroups = false and restart the engine; for the second case start the container anew, and use CDI or
     Docker's cgroupfs driver to keep it from happening again.
 
     When it is wrong: on the host itself the same words mean a driver in a bad state.
@@ -99,9 +99,10 @@ def nvml_unknown_cgroup(case: Case) -> Iterable[Problem]:
         return
     _in_some_container(case)
     proof = Evidence(fact="driver.device_nodes", value=f"{denied[0].path}: {denied[0].detail}", source="/dev") if denied else None
+    group = "container" if container_shown(case) else "job"
     yield Problem(
-        subject="container",
-        what="The container's device control group does not allow the GPU's device nodes.",
+        subject=group,
+        what=f"The {group}'s device control group does not allow the GPU's device nodes.",
         why=_why_denied(case),
         evidence=(*texts, *((proof,) if proof is not None else ()), *seen(case, "shown-no-cgroups", "shown-cgroup-reload")),
         remedies=_allow_devices(case),
@@ -111,6 +112,8 @@ def nvml_unknown_cgroup(case: Case) -> Iterable[Problem]:
 
 
 def _why_denied(case: Case) -> str:
+    if not container_shown(case):
+        return "Slurm allows a job only the GPUs that it asked for, and this one asked for none."
     if case.saw("shown-no-cgroups"):
         return "no-cgroups = true (meant for rootless engines) keeps the NVIDIA runtime from allowing them, so NVML cannot open them."
     return "Either no-cgroups = true keeps the NVIDIA runtime from allowing them, or a systemctl daemon-reload took the rule away while the container ran."
@@ -125,7 +128,9 @@ def _allow_devices(case: Case) -> tuple[Remedy, ...]:
     )
     if case.saw("shown-no-cgroups"):
         return (configure,)
-    restart = Remedy(Fix(title="Start the container anew", commands=("docker restart CONTAINER",), where=Where.HOST))
+    if not container_shown(case):
+        return container_fixes.ask_slurm_for_gpu()
+    restart = container_fixes.start_anew(case)
     pass_nodes = Remedy(
         Fix(
             title="To keep a daemon-reload from taking the GPU away, name the nodes as devices (or use CDI)",
@@ -222,7 +227,7 @@ def container_cgroup_v2_unsupported(case: Case) -> Iterable[Problem]:
             what="The installed NVIDIA Container Toolkit does not know control groups of version 2, which this host uses.",
             why="libnvidia-container knows them from 1.8 on.",
             evidence=texts,
-            remedies=driver_fixes.install_container_toolkit(case),
+            remedies=container_fixes.install_container_toolkit(case),
         )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import LibraryOrigin
-from cudadoctor.rules import driver_fixes, fixes
+from cudadoctor.rules import container_fixes, driver_fixes, fixes
 from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
     NO_LIBCUDA,
     as_evidence,
     asks_for_cdi,
     container_shown,
+    in_wsl,
     started_with_gpu,
     started_without_gpu,
     variable_evidence,
@@ -25,6 +27,8 @@ from cudadoctor.rules.planned_questions import unsatisfied_conditions
 from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_works, in_container, pci_gpus
 
 GIVEN_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+GPU_NODE = re.compile(r"/dev/nvidia\d+\Z")
+"""The node of one GPU; the control nodes beside it are passed in with the libraries, also where no GPU is."""
 
 
 def container_toolkit_missing(case: Case) -> Iterable[Problem]:
@@ -51,7 +55,7 @@ def container_toolkit_missing(case: Case) -> Iterable[Problem]:
             what="The container engine has no NVIDIA runtime: the NVIDIA Container Toolkit is not installed or not registered with it.",
             why="The engine itself knows no GPUs; the toolkit adds the driver's files and device nodes to the container.",
             evidence=texts,
-            remedies=driver_fixes.install_container_toolkit(case),
+            remedies=container_fixes.install_container_toolkit(case),
             references=(driver_fixes.TOOLKIT_GUIDE,),
         )
         return
@@ -66,7 +70,7 @@ def container_toolkit_missing(case: Case) -> Iterable[Problem]:
             what="Docker is installed without the NVIDIA Container Toolkit: its containers get no GPU.",
             why="Matters only for containers that are to use the GPU.",
             evidence=_toolkit_absent(container.nvidia_toolkit),
-            remedies=driver_fixes.install_container_toolkit(case),
+            remedies=container_fixes.install_container_toolkit(case),
             severity=Severity.NOTE,
         )
 
@@ -118,14 +122,16 @@ def docker_snap(case: Case) -> Iterable[Problem]:
 def container_gpus_flag_missing(case: Case) -> Iterable[Problem]:
     """The container was started without the GPU.
 
-    What it checks: in a container, that neither device nodes nor driver libraries were passed in while the host's driver shows;
+    What it checks: in a container, that neither device nodes nor driver libraries were passed in while the host's driver shows
+    (under WSL 2, whose kernel shows none, that the bridge /dev/dxg is not there);
     in a text, a command line without --gpus (or its like) together with an error that says that no driver is in reach.
 
     Why it matters: the driver's libraries and the GPU's device nodes are added at start only. Nothing that is installed inside
     the image can replace them.
 
-    How to fix: start the container with --gpus all (Docker), --device nvidia.com/gpu=all (Podman), --nv (Apptainer), or a GPU
-    request (Kubernetes). An image build has no GPU at all.
+    How to fix: start the container with --gpus all (Docker), a device reservation (compose), --device nvidia.com/gpu=all
+    (Podman), --nv (Apptainer), or a GPU limit (Kubernetes); in a job of Slurm, ask for the GPU first (--gpus=1). An image build
+    has no GPU at all.
 
     When it is wrong: where the command line asks for the GPU, the runtime or the driver is at fault; that has other findings.
 
@@ -137,26 +143,26 @@ def container_gpus_flag_missing(case: Case) -> Iterable[Problem]:
     errors = case.errors(*NO_DRIVER_IN_REACH)
     warned = case.errors("container-no-gpu-warning")
     if runs and errors:
-        yield _started_without((*as_evidence(runs, 1), *as_evidence(errors)), Confidence.CERTAIN)
+        yield _started_without(case, (*as_evidence(runs, 1), *as_evidence(errors)), Confidence.CERTAIN)
     elif warned and not started_with_gpu(case):
-        yield _started_without(as_evidence(warned), Confidence.LIKELY)
+        yield _started_without(case, as_evidence(warned), Confidence.LIKELY)
     elif in_container(case.snapshot):
         yield from _nothing_passed_in(case)
     elif container_shown(case) and case.saw(*NO_LIBCUDA) and not started_with_gpu(case):
         if not case.saw("shown-mounted-driver-libraries", "container-no-gpu-driver", "container-cli-failed"):
             texts = as_evidence((*case.errors(*NO_LIBCUDA), *case.errors("shown-container")[:1]))
-            yield replace(_started_without(texts, Confidence.POSSIBLE), severity=Severity.WARNING)
+            yield replace(_started_without(case, texts, Confidence.POSSIBLE), severity=Severity.WARNING)
     else:
         known(case.snapshot.container.kind)
 
 
-def _started_without(texts: tuple[Evidence, ...], confidence: Confidence) -> Problem:
+def _started_without(case: Case, texts: tuple[Evidence, ...], confidence: Confidence) -> Problem:
     return Problem(
         subject="container",
         what="The container was started without the GPU.",
         why="The driver's libraries and the GPU's device nodes are added when a container starts; the image cannot bring them.",
         evidence=texts,
-        remedies=driver_fixes.start_with_gpu(),
+        remedies=container_fixes.start_with_gpu(case),
         confidence=confidence,
     )
 
@@ -168,6 +174,10 @@ def _nothing_passed_in(case: Case) -> Iterable[Problem]:
     copies = [copy for copy in maybe(driver.libcuda_copies) or () if copy.origin in (LibraryOrigin.DRIVER, LibraryOrigin.WSL)]
     injected = maybe(container.injected_libraries)
     if nodes or copies or injected:
+        return
+    if in_wsl(case):
+        bridge = Evidence(fact="driver.device_nodes", value="no /dev/dxg in this container", source="/dev")
+        yield _started_without(case, (bridge,), Confidence.LIKELY)
         return
     host_gpus = pci_gpus(case.snapshot, NVIDIA_VENDOR)
     if not host_gpus and not isinstance(driver.kernel_module, Known):
@@ -183,7 +193,7 @@ def _nothing_passed_in(case: Case) -> Iterable[Problem]:
             for device in host_gpus[:2]
         ),
     )
-    yield _started_without(proof, Confidence.CERTAIN)
+    yield _started_without(case, proof, Confidence.CERTAIN)
 
 
 def container_visible_devices_none(case: Case) -> Iterable[Problem]:
@@ -205,7 +215,7 @@ def container_visible_devices_none(case: Case) -> Iterable[Problem]:
         return
     if not in_container(case.snapshot):
         raise NotApplicableError("the variable is read by container runtimes only")
-    nodes = [node for node in maybe(case.snapshot.driver.device_nodes) or () if node.path.startswith("/dev/nvidia")]
+    nodes = [node for node in maybe(case.snapshot.driver.device_nodes) or () if GPU_NODE.match(node.path)]
     if driver_works(case.snapshot) or nodes:
         return
     yield Problem(
@@ -213,11 +223,7 @@ def container_visible_devices_none(case: Case) -> Iterable[Problem]:
         what=f"{GIVEN_DEVICES}={value!r} tells the container runtime to pass no GPU into this container.",
         why="The runtime adds device nodes and driver libraries only for the GPUs named there.",
         evidence=variable_evidence(GIVEN_DEVICES, value),
-        remedies=(
-            Remedy(
-                Fix(title="Start the container with the GPUs wanted", commands=("docker run --gpus all IMAGE",), where=Where.HOST)
-            ),
-        ),
+        remedies=container_fixes.start_with_gpu(case),
     )
 
 

@@ -101,7 +101,7 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
         known(case.snapshot.driver.nvidia_smi)
         known(case.snapshot.driver.nvml)
         raise NotApplicableError("a driver answered, with errors of its own")
-    buses_read = isinstance(case.snapshot.driver.pci_devices, Known)
+    buses_read = isinstance(case.snapshot.driver.pci_devices, Known) and not in_wsl(case)
     yield Problem(
         subject="machine",
         what="No NVIDIA GPU was found: "
@@ -110,17 +110,36 @@ def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
         why="CUDA programs cannot run here. What needs no GPU (preflight, archs --gpu, scan, triage, recommend --gpu) works.",
         confidence=Confidence.CERTAIN if buses_read else Confidence.LIKELY,
         evidence=(
-            *evidence("driver.pci_devices", case.snapshot.driver.pci_devices, value="no device of vendor 10de"),
+            *(
+                evidence("driver.pci_devices", case.snapshot.driver.pci_devices, value="no device of vendor 10de")
+                if buses_read
+                else ()
+            ),
             *_missing("driver.nvml", case.snapshot.driver.nvml),
             *_missing("driver.nvidia_smi", case.snapshot.driver.nvidia_smi),
         ),
         remedies=(
+            *(_driver_in_windows() if in_wsl(case) else ()),
             Remedy(
                 Fix(
                     title="Judge for a GPU that is elsewhere, without one here",
                     commands=('cudadoctor preflight --gpu "RTX 4090"',),
                 )
             ),
+        ),
+    )
+
+
+def _driver_in_windows() -> tuple[Remedy, ...]:
+    """Under WSL a GPU without its Windows driver looks like none."""
+    return (
+        Remedy(
+            Fix(
+                title="If Windows has an NVIDIA GPU, install its driver there (nvidia.com/drivers), then restart WSL",
+                commands=("wsl --update", "wsl --shutdown"),
+                where=Where.WINDOWS,
+                verify=("nvidia-smi.exe", "wsl nvidia-smi"),
+            )
         ),
     )
 
@@ -718,6 +737,8 @@ BREAKS_CUINIT = (
     "container-visible-devices-none",
     "container-driver-libs-not-on-path",
     "driver-capabilities-missing",
+    "driver-libs-in-image",
+    "wsl-adapter-failed",
     "driver-userspace-missing",
     "gpu-init-failed",
     "gsp-failure",
@@ -749,7 +770,7 @@ RULES = (
         Severity.ERROR,
         "No NVIDIA GPU on this machine",
         no_nvidia_gpu,
-        explained_by=("amd-gpu-no-cuda", "container-gpus-flag-missing", "jetson-generic-wheel"),
+        explained_by=("amd-gpu-no-cuda", "container-gpus-flag-missing", "jetson-generic-wheel", "wsl-generation-one"),
         essential=True,
     ),
     Rule(
@@ -767,6 +788,7 @@ RULES = (
         Severity.ERROR,
         "Kernel module and driver libraries have different versions",
         nvml_version_mismatch,
+        explained_by=("driver-libs-in-image",),
         needs_gpu=True,
     ),
     Rule(
@@ -786,7 +808,9 @@ RULES = (
         libcuda_missing,
         explained_by=(
             "container-gpus-flag-missing",
+            "container-visible-devices-none",
             "container-driver-libs-not-on-path",
+            "driver-capabilities-missing",
             "wsl-libcuda-path",
             "driver-userspace-missing",
             "no-nvidia-gpu",
@@ -803,7 +827,7 @@ RULES = (
         Severity.ERROR,
         "libcuda does not belong to the kernel driver (803)",
         system_driver_mismatch,
-        explained_by=("cuda-compat-in-image", "nvml-version-mismatch"),
+        explained_by=("cuda-compat-in-image", "driver-libs-in-image", "nvml-version-mismatch"),
         needs_gpu=True,
     ),
     Rule(

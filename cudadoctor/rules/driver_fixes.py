@@ -295,68 +295,6 @@ def start_fabric_manager(case: Case, branch: int | None) -> tuple[Remedy, ...]:
     )
 
 
-# ---------------------------------------------------------------- containers
-
-
-def start_with_gpu() -> tuple[Remedy, ...]:
-    """Starting the container with the GPU."""
-    return (
-        Remedy(
-            Fix(
-                title="Start the container with the GPU",
-                commands=("docker run --gpus all IMAGE", "podman run --device nvidia.com/gpu=all IMAGE"),
-                where=Where.HOST,
-                verify=("docker run --rm --gpus all ubuntu nvidia-smi",),
-            )
-        ),
-    )
-
-
-def install_container_toolkit(case: Case) -> tuple[Remedy, ...]:
-    """Installing the NVIDIA Container Toolkit and registering it with Docker."""
-    install = {
-        "apt": "sudo apt-get install nvidia-container-toolkit",
-        "dnf": "sudo dnf install nvidia-container-toolkit",
-        "pacman": "sudo pacman -S nvidia-container-toolkit",
-        "zypper": "sudo zypper install nvidia-container-toolkit",
-    }.get(package_manager(case.snapshot) or "apt", "")
-    return (
-        as_root(
-            "Install the NVIDIA Container Toolkit (from NVIDIA's repository) and register it with Docker",
-            install,
-            "sudo nvidia-ctk runtime configure --runtime=docker",
-            "sudo systemctl restart docker",
-            verify=("docker run --rm --gpus all ubuntu nvidia-smi",),
-        ),
-    )
-
-
-def generate_cdi_specification() -> tuple[Remedy, ...]:
-    """Writing the CDI specification where the engines read it."""
-    return (
-        as_root(
-            "Write the specification to a folder that the engine reads",
-            "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-            "nvidia-ctk cdi list",
-            verify=("podman run --rm --device nvidia.com/gpu=all ubuntu nvidia-smi",),
-        ),
-    )
-
-
-def give_capabilities(capabilities: str) -> tuple[Remedy, ...]:
-    """Starting the container with the driver capabilities that it needs."""
-    return (
-        Remedy(
-            Fix(
-                title=f"Start the container with the driver capabilities {capabilities}",
-                commands=(f"docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES={capabilities} IMAGE",),
-                where=Where.HOST,
-            ),
-            with_variable("NVIDIA_DRIVER_CAPABILITIES", capabilities),
-        ),
-    )
-
-
 def put_first_on_library_path(case: Case, folder: str, where: Where | None = None) -> tuple[Remedy, ...]:
     """Putting a folder on the loader's path: for this shell, or for the whole system."""
     place = where or here(case)

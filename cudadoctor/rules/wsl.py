@@ -9,12 +9,22 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryOrigin
 from cudadoctor.model.versions import DottedVersion, VersionError
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import CUDA_FAILURES, as_evidence, cu_init_evidence, cuda_fails, in_wsl, started_without_gpu
+from cudadoctor.rules.circumstances import (
+    CUDA_FAILURES,
+    as_evidence,
+    container_shown,
+    cu_init_evidence,
+    cuda_fails,
+    in_wsl,
+    started_without_gpu,
+)
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.questions import driver_works
 
 WSL_FOLDER = "/usr/lib/wsl/lib"
+BRIDGE = "/dev/dxg"
+"""The node of dxgkrnl, through which the Windows driver is reached."""
 WSL_GUIDE = "https://docs.nvidia.com/cuda/wsl-user-guide/index.html"
 FIRST_BUILD = 19044
 """Windows 10 21H2, the first general release whose WSL2 has GPU support (NVIDIA's WSL guide)."""
@@ -65,6 +75,8 @@ def wsl_libcuda_path(case: Case) -> Iterable[Problem]:
     lost = case.errors(*LIBCUDA_LOST, "toolkit-libs-missing-at-link")
     folder = case.snapshot.wsl.library_folder
     if isinstance(folder, Known) and not any(name.startswith("libcuda.so") for name in folder.value):
+        return
+    if isinstance(folder, Missing) and folder.reason is MissingReason.NOT_FOUND:
         return
     if _linux_driver(case) or started_without_gpu(case):
         return
@@ -245,7 +257,7 @@ def wsl_windows_build_unsupported(case: Case) -> Iterable[Problem]:
         known(case.snapshot.driver.cu_init)
         return
     shown = _windows_build(case)
-    if shown is None and not (blocked or hook or case.saw("smi-cannot-communicate")):
+    if shown is None and not blocked and not hook and (_bridge_absent(case) or not case.saw("smi-cannot-communicate")):
         return
     build, proof = shown if shown is not None else (0, ())
     if _is_supported(build) and not case.saw("gpu-access-blocked-by-os"):
@@ -338,21 +350,23 @@ def wsl_adapter_failed(case: Case) -> Iterable[Problem]:
     Sources: dxgkrnl in Microsoft's WSL2 kernel; libnvidia-container.
     """
     texts = case.errors("wsl-adapter-failed")
-    if not texts:
+    absent = _bridge_absent(case) and cuda_fails(case) and not _linux_driver(case)
+    if not texts and not absent:
         return
     hard = any("dxgkio" not in error.text.lower() for error in texts)
     works = driver_works(case.snapshot) or (
-        not hard and not case.saw(*(kind for kind in CUDA_FAILURES if kind != "wsl-adapter-failed"))
+        not hard and not absent and not case.saw(*(kind for kind in CUDA_FAILURES if kind != "wsl-adapter-failed"))
     )
+    node = Evidence(fact="driver.device_nodes", value=f"no {BRIDGE}", source="/dev")
     yield Problem(
         subject="WSL",
         what="The kernel's dxgk lines are a remark: nothing here shows that CUDA fails."
         if works
-        else "WSL's bridge to the GPU (dxgkrnl) does not answer.",
+        else f"WSL's bridge to the GPU (dxgkrnl) {f'is missing: there is no {BRIDGE}' if absent else 'does not answer'}.",
         why="They appear on machines where all is well, too."
         if works
         else "Through it the Windows driver serves Linux programs.",
-        evidence=as_evidence(texts),
+        evidence=(*as_evidence(texts), *((node, *cu_init_evidence(case)) if absent else ())),
         severity=Severity.NOTE if works else Severity.ERROR,
         tags=("benign-wsl-dxg",) if works else (),
         remedies=()
@@ -361,6 +375,14 @@ def wsl_adapter_failed(case: Case) -> Iterable[Problem]:
             driver_fixes.on_windows_side("Update WSL and the Windows driver, then restart WSL", "wsl --update", "wsl --shutdown"),
         ),
     )
+
+
+def _bridge_absent(case: Case) -> bool:
+    """Is this a distribution under WSL 2, no container in it, whose kernel shows no bridge to the GPU?"""
+    nodes = maybe(case.snapshot.driver.device_nodes)
+    if nodes is None or maybe(case.snapshot.wsl.wsl_version) != 2 or container_shown(case):
+        return False
+    return all(node.path != BRIDGE for node in nodes)
 
 
 def benign_wsl_ldconfig(case: Case) -> Iterable[Problem]:

@@ -47,7 +47,7 @@ RTX_4090: Answers = {
 def install_fake_nvml(folder: Path, answers: Answers, file_name: str = SONAME) -> dict[str, str]:
     """Put the stand-in and its answers into `folder`; gives the variables with which a process finds and obeys it."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_built("fake_nvml.c", SONAME), folder / file_name)
+    shutil.copyfile(built("fake_nvml.c", SONAME), folder / file_name)
     if file_name != SONAME:
         (folder / SONAME).symlink_to(file_name)
     config = folder / "fake_nvml.txt"
@@ -58,14 +58,14 @@ def install_fake_nvml(folder: Path, answers: Answers, file_name: str = SONAME) -
 def install_fake_libcuda(folder: Path, file_name: str = "libcuda.so.1") -> None:
     """Put the stand-in for libcuda into `folder`, under the loader's name or with a version that the loader's name links to."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_built("fake_libcuda.c", "libcuda.so.1"), folder / file_name)
+    shutil.copyfile(built("fake_libcuda.c", "libcuda.so.1"), folder / file_name)
     if file_name != "libcuda.so.1":
         (folder / "libcuda.so.1").symlink_to(file_name)
 
 
 @cache
-def _built(source: str, soname: str) -> Path:
-    """The compiled stand-in, kept between runs of the tests as long as its sources stay the same."""
+def built(source: str, soname: str) -> Path:
+    """A compiled stand-in, kept between runs of the tests as long as its sources stay the same."""
     text = b"".join((FAKES / name).read_bytes() for name in sorted((source, "half.h")))
     built = CACHE / hashlib.sha256(text).hexdigest()[:16] / soname
     if not built.exists():

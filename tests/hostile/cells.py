@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,6 +79,8 @@ class Thing:
             if self.on_hosts_only and isinstance(read_kind(RealSystem()), Known):
                 raise ImpossibleHereError(f"inside a container, where {self.name} is not looked at")
             path = self.path(prey)
+            if not os.path.lexists(path):
+                raise ImpossibleHereError(f"no {self.name} on this machine")
             own(path, prey.folder)
             hostility(path)
             return {"conditions": {"humble": True}}

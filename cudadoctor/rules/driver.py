@@ -25,6 +25,7 @@ from cudadoctor.rules.questions import (
     Presence,
     driver_platform,
     driver_works,
+    environment,
     gpus,
     in_container,
     pci_gpus,
@@ -368,8 +369,8 @@ def _texts_of_absent_module(case: Case) -> tuple[Evidence, ...]:
 def libcuda_missing(case: Case) -> Iterable[Problem]:
     """The driver's library libcuda.so.1 cannot be loaded.
 
-    What it checks: the loader's search for libcuda.so.1 (nvcuda.dll on Windows) on a machine that has an NVIDIA GPU, and
-    error texts that name it.
+    What it checks: the loader's search for libcuda.so.1 (nvcuda.dll on Windows) on a machine that has an NVIDIA GPU, whether
+    the file that it finds can be loaded, and error texts that name it.
 
     Why it matters: every CUDA program loads it first. It belongs to the driver, not to the toolkit or to any Python package.
 
@@ -397,9 +398,12 @@ def libcuda_missing(case: Case) -> Iterable[Problem]:
         known(driver.cu_init)
     if isinstance(driver.cu_init, Missing) and driver.cu_init.reason is MissingReason.NOT_FOUND:
         reason = driver.cu_init.detail or "the loader finds no libcuda.so.1"
-        yield _libcuda_problem(
-            case, (Evidence(fact="driver.cu_init", value=reason, source=driver.cu_init.source or "loader"),), Confidence.CERTAIN
-        )
+        shown = (Evidence(fact="driver.cu_init", value=reason, source=driver.cu_init.source or "loader"),)
+        path, colon, fault = reason.partition(": ")
+        if path.startswith("/") and colon:  # glibc names a file by its path only once it has found it
+            yield _libcuda_damaged(case, path, fault, shown)
+        else:
+            yield _libcuda_problem(case, shown, Confidence.CERTAIN)
         return
     if isinstance(driver.cu_init, Known) or (isinstance(copies, Known) and any(copy.wins for copy in copies.value)):
         return
@@ -420,6 +424,19 @@ def _libcuda_problem(case: Case, texts: tuple[Evidence, ...], confidence: Confid
         evidence=texts,
         confidence=confidence,
         remedies=fixes.provide_libcuda(case, elsewhere),
+    )
+
+
+def _libcuda_damaged(case: Case, path: str, fault: str, shown: tuple[Evidence, ...]) -> Problem:
+    """The file is there and is no library for this machine: cut short, empty, or of another architecture."""
+    folder = path.rpartition("/")[0]
+    in_front = folder in (entry.rstrip("/") for entry in environment(case.snapshot).get("LD_LIBRARY_PATH", "").split(":"))
+    return Problem(
+        subject="libcuda.so.1",
+        what=f"The libcuda.so.1 that the loader finds cannot be loaded: {path}: {fault}.",
+        why="The loader stops at the first file of that name; a copy that was cut short or is for another machine hides the driver's.",
+        evidence=shown,
+        remedies=fixes.drop_from_library_path(case, folder, path) if in_front else fixes.provide_libcuda(case, ()),
     )
 
 

@@ -54,8 +54,8 @@ def visible_devices_hide_all(case: Case) -> Iterable[Problem]:
 def visible_devices_invalid(case: Case) -> Iterable[Problem]:
     """CUDA_VISIBLE_DEVICES has a value that CUDA cannot follow.
 
-    What it checks: each entry: a number below the number of GPUs, or a UUID (GPU-..., MIG-...). The list is cut at the first
-    entry that is neither.
+    What it checks: each entry: a number below the number of GPUs, or the UUID of one of them or its beginning (GPU-..., MIG-...;
+    of MIG only the form). The list is cut at the first entry that is neither.
 
     Why it matters: CUDA uses the entries before the bad one and silently ignores the rest; where the first is bad, it sees no
     device at all.
@@ -72,10 +72,13 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
         return
     value = _without_command(value)
     count = len(gpus(case.snapshot)) if _lists_all_gpus(case) else None
-    bad = next((entry for entry in value.split(",") if not _is_device(entry, count)), None)
+    uuids = _uuids(case) if count else ()
+    bad = next((entry for entry in value.split(",") if not _is_device(entry, count, uuids)), None)
     if bad is None or bad.strip() == "-1":
         return
     many = f"this machine has {count} GPU{'s' if count != 1 else ''}" if count else "it is neither an index nor a UUID"
+    if bad.strip().startswith("GPU-"):
+        many += ", none with that UUID"
     yield Problem(
         subject=VISIBLE_DEVICES,
         what=f"{VISIBLE_DEVICES}={value!r}: the entry {bad!r} names no GPU ({many}).",
@@ -98,10 +101,19 @@ def _lists_all_gpus(case: Case) -> bool:
     return isinstance(case.snapshot.driver.nvml, Known) or case.saw("cuda-error-100", "torch-no-gpu-visible")
 
 
-def _is_device(entry: str, count: int | None) -> bool:
+def _uuids(case: Case) -> tuple[str, ...]:
+    """The UUIDs of all GPUs; none where one of them is not known."""
+    found = tuple(maybe(gpu.uuid) for gpu in gpus(case.snapshot))
+    return tuple(uuid.lower() for uuid in found if uuid) if all(found) else ()
+
+
+def _is_device(entry: str, count: int | None, uuids: tuple[str, ...]) -> bool:
+    """May the entry be a device, where there are so many (None: unknown) of these UUIDs (none: unknown)?"""
     text = entry.strip()
     if text.isascii() and text.isdigit():
         return count is None or int(text) < count
+    if text.startswith("GPU-") and uuids:
+        return any(uuid.startswith(text.lower()) for uuid in uuids)
     return text.startswith(("GPU-", "MIG-"))
 
 

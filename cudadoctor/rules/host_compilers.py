@@ -19,6 +19,7 @@ from cudadoctor.rules.toolkit_questions import (
     build_toolkit,
     chosen,
     compiles_here,
+    compiling_fault,
     looked_for_toolkits,
     nvccs_compiler,
     title,
@@ -107,7 +108,7 @@ def host_compiler_too_new(case: Case) -> Iterable[Problem]:
             why=f"nvcc stops with an unsupported-compiler error. {ONLY_WHEN_COMPILING}",
             evidence=(*compiler_evidence(compiler), *version_evidence(kit)),
             remedies=(*toolkit_fixes.older_host_compiler(case), *toolkit_fixes.newer_toolkit_for_compiler(case)),
-            severity=Severity.WARNING,
+            severity=compiling_fault(case),
         )
 
 
@@ -156,7 +157,7 @@ def host_compiler_too_old(case: Case) -> Iterable[Problem]:
             why=f"Headers of the toolkit may not compile with it. {ONLY_WHEN_COMPILING}",
             evidence=(*compiler_evidence(compiler), *version_evidence(build_toolkit(case.snapshot))),
             remedies=toolkit_fixes.older_host_compiler(case),
-            severity=Severity.WARNING,
+            severity=compiling_fault(case),
         )
 
 
@@ -236,6 +237,7 @@ def host_compiler_path_broken(case: Case) -> Iterable[Problem]:
                 ),
             ),
             remedies=toolkit_fixes.drop_compiler_variable(case, name),
+            severity=compiling_fault(case) if USERS[name] == "nvcc" else None,
         )
 
 
@@ -278,7 +280,7 @@ def glibc_too_new(case: Case) -> Iterable[Problem]:
             why=f"nvcc stops in math_functions.h, whatever the gcc; CUDA {clashes[-1].cuda_below} is the first without it. {ONLY_WHEN_COMPILING}",
             evidence=(*evidence("host.glibc", case.snapshot.host.glibc), *version_evidence(kit)),
             remedies=_toolkit_without_clash(case),
-            severity=Severity.WARNING,
+            severity=compiling_fault(case),
         )
 
 

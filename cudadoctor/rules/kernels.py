@@ -174,6 +174,16 @@ def proof_undetermined(case: Case) -> Iterable[Problem]:
         )
 
 
+COMPILING_CAUSES = (
+    "toolkit-incomplete",
+    "nvcc-fails",
+    "host-compiler-too-new",
+    "host-compiler-too-old",
+    "host-compiler-path-broken",
+    "msvc-too-new",
+    "glibc-too-new",
+)
+"""Errors only where nothing else than compiling by nvcc fails (toolkit_questions.compiling_fault)."""
 NO_DEVICE_CAUSES = (
     *BREAKS_CUINIT,
     "libcuda-missing",
@@ -190,7 +200,7 @@ RULES = (
         Severity.ERROR,
         "A kernel fails or computes wrong results",
         kernel_proof_fails,
-        explained_by=(*NO_DEVICE_CAUSES, "ptx-newer-than-driver"),
+        explained_by=(*NO_DEVICE_CAUSES, *COMPILING_CAUSES, "ptx-newer-than-driver"),
     ),
     Rule(
         "CD802",

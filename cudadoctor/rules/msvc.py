@@ -19,6 +19,7 @@ from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
     build_toolkit,
     compiles_here,
+    compiling_fault,
     version_evidence,
 )
 
@@ -63,7 +64,7 @@ def msvc_too_new(case: Case) -> Iterable[Problem]:
             why=f"nvcc stops with an unsupported-compiler error. {ONLY_WHEN_COMPILING}",
             evidence=(*compiler_evidence(compiler), *version_evidence(build_toolkit(case.snapshot))),
             remedies=_older_msvc(case),
-            severity=Severity.WARNING,
+            severity=compiling_fault(case),
         )
 
 

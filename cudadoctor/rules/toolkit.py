@@ -338,7 +338,7 @@ def wrong_nvcc_on_path(case: Case) -> Iterable[Problem]:
     toolkits.
 
     How to fix: put the intended toolkit's bin first on PATH (and name it in CUDACXX and CUDA_HOME), or remove the distribution's
-    package.
+    package. Of two majors the one of torch is meant.
 
     When it is wrong: where nothing is compiled on this machine it does not matter.
 
@@ -390,13 +390,16 @@ def _path_and_home_differ(case: Case) -> Iterable[Problem]:
     if on_path is None or in_home is None or on_path is in_home:
         return
     first, second = known(on_path.toolkit_version), known(in_home.toolkit_version)
+    build = torch(case.snapshot)
+    wanted = maybe(torch_cuda_version(build)) if build is not None else None
+    meant = on_path if wanted is not None and first.major == wanted.major else in_home
     if first.major != second.major:
         yield Problem(
             subject="nvcc",
             what=f"The nvcc on PATH is of CUDA {first.release} ({on_path.root}), CUDA_HOME leads to {second.release} ({in_home.root}).",
             why=f"CMake takes the first, torch's extension builder the second. {ONLY_WHEN_COMPILING}",
             evidence=(*version_evidence(on_path), *version_evidence(in_home), *home_evidence(case.snapshot)),
-            remedies=toolkit_fixes.use_toolkit(case, in_home),
+            remedies=toolkit_fixes.use_toolkit(case, meant),
             severity=Severity.WARNING,
         )
 

@@ -69,8 +69,8 @@ def use_toolkit(case: Case, kit: Toolkit) -> tuple[Remedy, ...]:
 
 
 def _chosen_is(snapshot: Snapshot, root: str) -> Snapshot:
-    """The snapshot with the toolkit of this root, and no other, chosen for builds and found by CUDA_HOME."""
-    kits = tuple(
+    """The snapshot with the toolkit of this root chosen for builds, and found before all others."""
+    kits = (
         structs.replace(
             kit,
             chosen_for_builds=kit.root == root,
@@ -78,7 +78,8 @@ def _chosen_is(snapshot: Snapshot, root: str) -> Snapshot:
         )
         for kit in maybe(snapshot.toolkits) or ()
     )
-    return structs.replace(snapshot, toolkits=Known(kits, BY_FIX))
+    first_of_all = sorted(kits, key=lambda kit: not kit.chosen_for_builds)
+    return structs.replace(snapshot, toolkits=Known(tuple(first_of_all), BY_FIX))
 
 
 def fitting_release(case: Case, allowed: Iterable[CudaVersion]) -> CudaVersion | None:

@@ -17,6 +17,7 @@ from cudadoctor.rules.toolkit_questions import (
     build_toolkit,
     chosen,
     compiles_here,
+    compiling_fault,
     looked_for_toolkits,
     nvcc_version,
     title,
@@ -56,7 +57,7 @@ def toolkit_incomplete(case: Case) -> Iterable[Problem]:
         why=f"nvcc compiles nothing without {', '.join(broken)}. {ONLY_WHEN_COMPILING}" if serious else ONLY_WHEN_COMPILING,
         evidence=(Evidence(fact="toolkits.missing_parts", value=", ".join(lacking), source=kit.root), *version_evidence(kit)),
         remedies=toolkit_fixes.install_toolkit(case, CudaVersion.of(version.major, version.minor)),
-        severity=None if serious else Severity.NOTE,
+        severity=compiling_fault(case) if serious else Severity.NOTE,
     )
 
 
@@ -93,6 +94,7 @@ def nvcc_fails(case: Case) -> Iterable[Problem]:
         why=f"Nothing can be compiled with it. {ONLY_WHEN_COMPILING}",
         evidence=(Evidence(fact="toolkits.toolkit_version", value=version.detail, source=version.source or "nvcc"),),
         remedies=toolkit_fixes.install_fitting_toolkit(case),
+        severity=compiling_fault(case),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from cudadoctor.model.fact import Fact, Known, known, maybe
-from cudadoctor.model.finding import Evidence
+from cudadoctor.model.finding import Evidence, Severity
 from cudadoctor.model.proof import ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import ErrorSeen, HostCompiler, Snapshot, Toolkit
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, VersionError
@@ -78,6 +78,16 @@ def compiles_here(case: Case) -> bool:
     """Has nvcc been seen to compile on this machine? Then no circumstance of its installation is a fault."""
     layers = (ProofLayer.NVCC, ProofLayer.TORCH_EXTENSION)
     return any(proof.layer in layers and proof.outcome is ProofOutcome.PASSED for proof in case.proofs)
+
+
+def compiling_fault(case: Case) -> Severity:
+    """How bad a fault of the installed compilers is: an error where kernels fail for no other reason than that nvcc made no code.
+
+    Else a warning: it matters only when something is compiled.
+    """
+    failed = [proof for proof in case.proofs if proof.outcome is ProofOutcome.FAILED]
+    without_code = [proof for proof in failed if proof.layer is ProofLayer.NVCC and proof.target is None]
+    return Severity.ERROR if failed and without_code == failed else Severity.WARNING
 
 
 def home_variable(snapshot: Snapshot) -> tuple[str, str] | None:

@@ -5,7 +5,8 @@ CONDITIONS is a JSON object:
     humble      true: without the super-user's right to pass over file permissions, where it is the super-user who runs the tests
     close       [0, 1, 2]: descriptors that are closed
     open        {"1": "/dev/full"}: descriptors that lead to another file
-    mounts      [[TYPE, TARGET], ...]: filesystems mounted over folders in a mount namespace of its own; `tmpfs:64k` is a tiny one
+    mounts      [[TYPE, TARGET], ...]: filesystems mounted over folders in a mount namespace of its own; `tmpfs:64k` is a tiny
+                one, `bind:/path` that file or folder
 Ends with 77 where the conditions cannot be made here.
 """
 
@@ -24,8 +25,8 @@ PASSING_OVER_PERMISSIONS = (1, 2, 3)
 """linux/capability.h: CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER."""
 NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000
 """linux/sched.h: CLONE_NEWNS, CLONE_NEWUSER."""
-RECURSIVE, PRIVATE = 16384, 1 << 18
-"""linux/mount.h: MS_REC, MS_PRIVATE."""
+BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
+"""linux/mount.h: MS_BIND, MS_REC, MS_PRIVATE."""
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -41,9 +42,10 @@ def mount(mounts: list[list[str]]) -> None:
     if LIBC.mount(None, b"/", None, RECURSIVE | PRIVATE, None):
         impossible("the mounts of this namespace cannot be kept from the machine")
     for kind, target in mounts:
-        name, _, size = kind.partition(":")
-        options = f"size={size}".encode() if size else None
-        if LIBC.mount(b"none", target.encode(), name.encode(), 0, options):
+        name, _, detail = kind.partition(":")
+        size = f"size={detail}".encode() if detail else None
+        source, flags = (detail.encode(), BIND) if name == "bind" else (b"none", 0)
+        if LIBC.mount(source, target.encode(), name.encode(), flags, None if flags else size):
             impossible(f"cannot mount over {target}")
 
 

@@ -33,6 +33,7 @@ from tests.rules.builders import (
     said,
     text_only,
     with_driver,
+    with_environment,
     with_host,
     with_wsl,
     without_driver,
@@ -56,6 +57,11 @@ UNREADABLE = with_driver(OLD, driver_release=TIMED_OUT, driver_cuda_version=TIME
 UNLOADED = without_driver(healthy())
 SILENT = with_driver(healthy(), cu_init=TIMED_OUT, visible_device_count=TIMED_OUT)
 NO_LIBRARY = with_driver(healthy(), cu_init=ABSENT, visible_device_count=ABSENT, libcuda_copies=known(()))
+DAMAGED = "/opt/driver/libcuda.so.1: file too short"
+DAMAGED_LIBRARY = with_environment(
+    with_driver(healthy(), cu_init=Missing(MissingReason.NOT_FOUND, DAMAGED, "libcuda")),
+    LD_LIBRARY_PATH="/opt/driver/:/opt/mine",
+)
 STUB = with_driver(
     broken(healthy(), 34, "CUDA_ERROR_STUB_LIBRARY"),
     libcuda_copies=known((libcuda("/usr/local/cuda/lib64/stubs/libcuda.so", LibraryOrigin.STUB),)),
@@ -102,6 +108,7 @@ TABLE: Table = {
     ),
     "libcuda-missing": (
         ("not found", NO_LIBRARY, FAIL),
+        ("cut short", DAMAGED_LIBRARY, FAIL),
         ("all well", healthy(), PASS),
         ("no GPU", NO_GPU, NOT_APPLICABLE),
         ("nothing answers", with_driver(NO_LIBRARY, cu_init=TIMED_OUT, libcuda_copies=TIMED_OUT), UNKNOWN),
@@ -219,6 +226,12 @@ def test_taking_the_stub_out_of_the_path_names_the_folder() -> None:
     snapshot = structs.replace(STUB, environment=known({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs:/opt/lib"}))
     finding = next(f for f in judged(snapshot).findings if f.name == "stub-libcuda")
     assert finding.fixes[0].commands == ("export LD_LIBRARY_PATH=/opt/lib",)
+
+
+def test_a_damaged_libcuda_is_named_and_taken_out_of_the_path() -> None:
+    finding = next(found for found in judged(DAMAGED_LIBRARY).findings if found.name == "libcuda-missing")
+    assert "/opt/driver/libcuda.so.1: file too short" in finding.what
+    assert finding.fixes[0].commands == ("export LD_LIBRARY_PATH=/opt/mine",)
 
 
 def test_driver_of_windows_is_updated_there() -> None:

@@ -46,6 +46,9 @@ UNREADABLE = structs.replace(healthy(), environment=TIMED_OUT)
 MIXED = structs.replace(
     healthy(), gpus=known((gpu("NVIDIA GeForce GTX 1080", "6.1", 0), gpu("NVIDIA GeForce RTX 4090", "8.9", 1)), "NVML")
 )
+WITH_UUID = structs.replace(
+    healthy(), gpus=known((structs.replace(gpu("A100", "8.0"), uuid=known("GPU-0e6cf7f7-1111-2222-3333-444444444444")),), "NVML")
+)
 ORDINAL = said("cuda-invalid-device-ordinal", "CUDA error: invalid device ordinal")
 TWO_SHOWN = said("shown-visible-devices", "CUDA_VISIBLE_DEVICES=2,3", value="2,3")
 GONE = SearchFolder(path="/usr/local/cuda-11.2/lib64", exists=False)
@@ -64,7 +67,9 @@ TABLE: Table = {
         ("quotes kept", visible('"0"'), FAIL),
         ("all four", visible("0,1,2,3"), PASS),
         ("a MIG UUID", visible("MIG-0e6cf7f7-0000-4000-8000-000000000000"), PASS),
-        ("a GPU UUID", visible("GPU-0e6cf7f7"), PASS),
+        ("a GPU UUID where none is known", visible("GPU-0e6cf7f7"), PASS),
+        ("the beginning of a GPU's UUID", visible("GPU-0E6CF7F7", WITH_UUID), PASS),
+        ("the UUID of another machine's GPU", visible("GPU-0123abcd", WITH_UUID), FAIL),
         ("cut on purpose", visible("0,1,-1"), PASS),
         ("with the command that follows", visible("0,1 python train.py"), PASS),
         ("blanks inside", visible("0, all"), FAIL),

@@ -1,16 +1,21 @@
-"""What proofs that did not end say, and that they are never a pass."""
+"""What proofs that failed or did not end say, what explains them, and that they are never a pass."""
 
 from __future__ import annotations
 
+import pytest
+
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.proof import ApiError, Proof, ProofLayer, ProofOutcome
+from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.rules.engine import Case, evaluate
 from cudadoctor.rules.registry import RULES
+from tests.rules.build_machines import compiler, compilers, glibc, kit, machine, toolkits, variables
 from tests.rules.builders import FAIL, GENERATIONS, MATRICES, names
 
 MACHINE = next(iter(GENERATIONS.values()))
 PROVEN = Proof(ProofLayer.NVRTC, 0, "gemm", "sm_89", ProofOutcome.PASSED)
 UNENDED = Proof(ProofLayer.NVRTC, 0, "attention", "sm_89", ProofOutcome.UNKNOWN, because="no answer within 10 s")
+NOT_COMPILED = Proof(ProofLayer.NVCC, 0, "gemm", None, ProofOutcome.FAILED, because="nvcc ended with exit code 1: not found")
 REFUTED = Proof(ProofLayer.NVRTC, 0, "gemm", "sm_89", ProofOutcome.FAILED, ApiError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", ""))
 
 
@@ -32,3 +37,30 @@ def test_one_finding_names_every_unended_layer() -> None:
     (finding,) = [each for each in results.findings if each.name == "proof-undetermined"]
     assert results.outcome_of("proof-undetermined") is FAIL
     assert [each.fact for each in finding.evidence] == ["proofs.nvrtc.attention", "proofs.nvcc.gemm"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "cause"),
+    [
+        (machine(toolkits(kit("12.8", missing=("cicc",)))), "toolkit-incomplete"),
+        (machine(toolkits(kit("12.4")), compilers(compiler("14.2.0"))), "host-compiler-too-new"),
+        (machine(glibc("2.41")), "glibc-too-new"),
+        (
+            machine(compilers(compiler("", chosen_by="NVCC_CCBIN", path="/opt/gone/g++")), variables(NVCC_CCBIN="/opt/gone/g++")),
+            "host-compiler-path-broken",
+        ),
+    ],
+)
+def test_why_nvcc_makes_no_code_is_the_root(snapshot: Snapshot, cause: str) -> None:
+    results = evaluate(Case(snapshot, MATRICES, (PROVEN, NOT_COMPILED)), RULES)
+    assert [(found.name, found.severity) for found in results.findings if found.root][:1] == [(cause, Severity.ERROR)]
+    assert next(found for found in results.findings if found.name == "kernel-proof-fails").root is False
+
+
+def test_a_kernel_that_fails_at_run_time_is_not_laid_to_the_compiler() -> None:
+    incomplete = machine(toolkits(kit("12.8", missing=("cicc",))))
+    results = evaluate(Case(incomplete, MATRICES, (REFUTED, NOT_COMPILED)), RULES)
+    assert {(found.name, found.severity) for found in results.findings if found.root} >= {
+        ("kernel-proof-fails", Severity.ERROR),
+        ("toolkit-incomplete", Severity.WARNING),
+    }

@@ -172,6 +172,14 @@ def test_home_that_leads_to_another_toolkit_than_torchs(matrices: Matrices) -> N
     assert not findings(results, "nvcc-torch-mismatch")[0].root
 
 
+@pytest.mark.parametrize(("on_path", "in_home"), [("12.8", "11.8"), ("11.8", "12.8")])
+def test_of_two_majors_that_of_torch_is_meant(on_path: str, in_home: str, matrices: Matrices) -> None:
+    two = toolkits(kit(on_path, found_by=("PATH",), chosen=False), kit(in_home, found_by=("CUDA_HOME",)))
+    (found,) = findings(judge(machine(two), matrices), "wrong-nvcc-on-path")
+    assert found.fixes[0].commands == ("export CUDA_HOME=/usr/local/cuda-12.8 PATH=/usr/local/cuda-12.8/bin:$PATH",)
+    assert found.fixes[0].rechecked
+
+
 def test_distribution_nvcc_that_hides_a_newer_toolkit(matrices: Matrices) -> None:
     snapshot = changed(
         told(said("unsupported-gpu-architecture", arch="compute_86")),

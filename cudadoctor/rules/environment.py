@@ -273,37 +273,6 @@ def device_order_differs(case: Case) -> Iterable[Problem]:
     )
 
 
-def library_path_stale(case: Case) -> Iterable[Problem]:
-    """LD_LIBRARY_PATH names folders that do not exist.
-
-    What it checks: each entry, and empty entries (which mean the current folder).
-
-    Why it matters: it does no harm by itself; it often is what is left of a toolkit that was removed, while another is meant.
-
-    How to fix: take the entries out where the variable is set (~/.bashrc, module files).
-
-    When it is wrong: official CUDA images name folders that exist only where the driver is mounted there.
-
-    Sources: ld.so(8).
-    """
-    folders = known(case.snapshot.libraries.ld_library_path)
-    gone = tuple(folder.path for folder in folders if not folder.exists and folder.path and not _of_images(folder.path))
-    if gone:
-        kept = ":".join(folder.path for folder in folders if folder.path and folder.path not in gone)
-        yield Problem(
-            subject="LD_LIBRARY_PATH",
-            what=f"LD_LIBRARY_PATH names {len(gone)} folder{'s' if len(gone) != 1 else ''} that do{'es' if len(gone) == 1 else ''} not exist: {', '.join(gone[:4])}.",
-            why="They are harmless by themselves, and often what is left of a toolkit that was removed.",
-            evidence=tuple(Evidence(fact="libraries.ld_library_path", value=path, source="LD_LIBRARY_PATH") for path in gone[:4]),
-            remedies=(driver_fixes.as_user(case, "Take them out", f"export LD_LIBRARY_PATH={kept}"),),
-        )
-
-
-def _of_images(path: str) -> bool:
-    """Is it one of the folders that NVIDIA's images name for drivers that may be mounted there?"""
-    return path.startswith(("/usr/local/nvidia/", "/usr/local/cuda/compat", "/.singularity.d/"))
-
-
 def variable_misspelt(case: Case) -> Iterable[Problem]:
     """A variable is set that nothing reads, and whose name is nearly that of one that CUDA reads.
 
@@ -400,7 +369,6 @@ RULES = (
         device_order_differs,
         needs_gpu=True,
     ),
-    Rule("CD712", "library-path-stale", Severity.NOTE, "LD_LIBRARY_PATH names absent folders", library_path_stale),
     Rule("CD713", "variable-misspelt", Severity.NOTE, "A variable's name is probably misspelt", variable_misspelt),
     Rule(
         "CD714",

@@ -29,6 +29,10 @@ SAME_FILES = frozenset({"nvidia-cudnn", "nvidia-nccl", "nvidia-cusparselt", "nvi
 """Wheels whose files have one name in two CUDA majors and lie in one folder: what is installed last overwrites the other."""
 
 
+NAMED_BY_IMAGES = ("/usr/local/nvidia/", "/usr/local/cuda/compat", "/.singularity.d/")
+"""Folders in the LD_LIBRARY_PATH of official images that exist only where a driver is mounted."""
+
+
 def named_libraries(errors: Iterable[ErrorSeen]) -> tuple[str, ...]:
     """The libraries that these errors name, without folders, each once."""
     names = (re.split(r"[/\\]", one.values["library"])[-1] for one in errors if one.values.get("library"))
@@ -267,11 +271,13 @@ def ld_library_path_dangling(case: Case) -> Iterable[Problem]:
 
     How to fix: take them out.
 
-    When it is wrong: a folder that is mounted later.
+    When it is wrong: a folder that is mounted later. Those that NVIDIA's images name for drivers that may be mounted there do not
+    count.
 
     Sources: ld.so(8).
     """
-    gone = [folder.path for folder in known(case.snapshot.libraries.ld_library_path) if not folder.exists]
+    folders = known(case.snapshot.libraries.ld_library_path)
+    gone = [folder.path for folder in folders if not folder.exists and not folder.path.startswith(NAMED_BY_IMAGES)]
     if gone:
         rest = library_fixes.library_path_without(case.snapshot, gone)
         yield Problem(

@@ -33,5 +33,9 @@ FAULTS = (
     setting("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "memory-caching-off", {"torch": "passed"}),
     setting("NVIDIA_TF32_OVERRIDE", "0", "tf32-overridden", {"torch": "passed"}),
     setting("CUDA_VISIBLE_DEVICE", "0", "variable-misspelt", {"torch": "passed"}),
-    Fault("LD_LIBRARY_PATH names what is gone", dangling_library_path, Expected("library-path-stale", "export LD_LIBRARY_PATH")),
+    Fault(
+        "LD_LIBRARY_PATH names what is gone",
+        dangling_library_path,
+        Expected("ld-library-path-dangling", "export LD_LIBRARY_PATH"),
+    ),
 )

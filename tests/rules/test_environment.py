@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from cudadoctor.model.snapshot import Libraries, SearchFolder, Snapshot
+from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
     FAIL,
@@ -38,10 +38,6 @@ def visible(value: str, snapshot: Snapshot | None = None) -> Snapshot:
     return with_environment(snapshot or GENERATIONS["ampere"], CUDA_VISIBLE_DEVICES=value)
 
 
-def searched(*folders: SearchFolder) -> Snapshot:
-    return structs.replace(healthy(), libraries=Libraries(ld_library_path=known(folders)))
-
-
 UNREADABLE = structs.replace(healthy(), environment=TIMED_OUT)
 MIXED = structs.replace(
     healthy(), gpus=known((gpu("NVIDIA GeForce GTX 1080", "6.1", 0), gpu("NVIDIA GeForce RTX 4090", "8.9", 1)), "NVML")
@@ -51,8 +47,6 @@ WITH_UUID = structs.replace(
 )
 ORDINAL = said("cuda-invalid-device-ordinal", "CUDA error: invalid device ordinal")
 TWO_SHOWN = said("shown-visible-devices", "CUDA_VISIBLE_DEVICES=2,3", value="2,3")
-GONE = SearchFolder(path="/usr/local/cuda-11.2/lib64", exists=False)
-HERE = SearchFolder(path="/usr/local/cuda/lib64", exists=True)
 TABLE: Table = {
     "visible-devices-hide-all": (
         ("empty", visible(""), FAIL),
@@ -99,12 +93,6 @@ TABLE: Table = {
         ("one model", GENERATIONS["ampere"], NOT_APPLICABLE),
         ("GPUs not listed", structs.replace(healthy(), gpus=TIMED_OUT), UNKNOWN),
     ),
-    "library-path-stale": (
-        ("a folder that is gone", searched(GONE, HERE), FAIL),
-        ("all there", searched(HERE), PASS),
-        ("of NVIDIA's images", searched(SearchFolder(path="/usr/local/nvidia/lib", exists=False)), PASS),
-        ("unreadable", structs.replace(healthy(), libraries=Libraries(ld_library_path=TIMED_OUT)), UNKNOWN),
-    ),
     "variable-misspelt": (
         ("a letter short", env(CUDA_VISIBLE_DEVICE="0"), FAIL),
         ("a variable that is read", env(CUDA_VISIBLE_DEVICES="0"), PASS),
@@ -144,8 +132,3 @@ def test_renumbering_names_the_count() -> None:
 def test_the_meant_variable_is_named() -> None:
     finding = next(f for f in judged(env(CUDA_VISIBLE_DEVICE="0")).findings if f.name == "variable-misspelt")
     assert "CUDA_VISIBLE_DEVICES" in finding.what
-
-
-def test_stale_folders_are_taken_out() -> None:
-    finding = next(f for f in judged(searched(GONE, HERE)).findings if f.name == "library-path-stale")
-    assert finding.fixes[0].commands == ("export LD_LIBRARY_PATH=/usr/local/cuda/lib64",)

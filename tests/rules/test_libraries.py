@@ -20,10 +20,12 @@ from tests.rules.build_machines import (
     told,
     torch,
     unasked,
+    variables,
 )
 from tests.rules.builders import said
 
 SHADOW = SearchFolder(path="/usr/local/cuda-12.1/lib64", exists=True, shadows=("libnvJitLink.so.12",))
+OF_IMAGES = SearchFolder(path="/usr/local/nvidia/lib", exists=False)
 GONE = SearchFolder(path="/opt/gone/lib", exists=False)
 NO_IMPORT = torch(imports=Missing(MissingReason.FAILED, "undefined symbol", "torch child"))
 
@@ -73,6 +75,7 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("ld-library-path-shadow", "undefined symbol", told(said("ld-library-path-shadow")), "error"),
     ("ld-library-path-dangling", "not set", machine(), "pass"),
     ("ld-library-path-dangling", "a folder that is gone", machine(library_path(GONE)), "note"),
+    ("ld-library-path-dangling", "a folder of NVIDIA's images", machine(library_path(OF_IMAGES)), "pass"),
     ("ld-library-path-dangling", "unknown", told(), "unknown"),
     ("wheels-mix-cuda-majors", "one major", machine(packages(nvidia_cublas_cu12="12.8.4", nvidia_cudnn_cu12="9.10")), "pass"),
     (
@@ -120,3 +123,9 @@ def test_older_library_on_the_path_is_shadowing(matrices: Matrices) -> None:
 def test_libdevice_of_the_toolkit_here_is_named(matrices: Matrices) -> None:
     (found,) = findings(judge(changed(machine(), errors(said("libdevice-missing"))), matrices), "libdevice-missing")
     assert found.fixes[0].commands == ("export XLA_FLAGS=--xla_gpu_cuda_data_dir=/usr/local/cuda-12.8",)
+
+
+def test_folders_that_are_gone_are_taken_out(matrices: Matrices) -> None:
+    snapshot = machine(library_path(GONE, OF_IMAGES), variables(LD_LIBRARY_PATH="/opt/gone/lib/:/usr/local/nvidia/lib"))
+    (found,) = findings(judge(snapshot, matrices), "ld-library-path-dangling")
+    assert found.fixes[0].commands == ("export LD_LIBRARY_PATH=/usr/local/nvidia/lib",)

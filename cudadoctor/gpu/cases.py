@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from cudadoctor.gpu import verify
 from cudadoctor.gpu.inputs import Extents, Input, Read
+from cudadoctor.gpu.memory_cases import CHECKED as CHECKED_OF_MEMORY
+from cudadoctor.gpu.memory_cases import MemoryCase, checked_memory_cases
 from cudadoctor.gpu.numbers import NAN_BYTE, PRECISIONS, Precision, decode, random_bytes
 from cudadoctor.gpu.row_cases import RowCase, checked_row_cases, timed_row_case
 from cudadoctor.gpu.tensor_map import Box
@@ -67,6 +69,8 @@ def cdiv(a: int, b: int) -> int:
 
 class GemmCase:
     """One GEMM launch."""
+
+    repeats_exactly = True
 
     def __init__(self, shape: GemmShape, kernel: Mapping[str, Any], rng: random.Random) -> None:
         self.shape = shape
@@ -147,6 +151,8 @@ class GemmCase:
 class AttentionCase:
     """One attention launch."""
 
+    repeats_exactly = True
+
     def __init__(self, shape: AttentionShape, kernel: Mapping[str, Any], rng: random.Random) -> None:
         self.shape = shape
         self.precision: Precision = PRECISIONS[kernel["dtype"]]
@@ -215,7 +221,9 @@ class AttentionCase:
         shape, (q, k, v, lengths, *scores) = self.shape, inputs
         counts = map(ctypes.c_int, (shape.heads, shape.kv_heads, shape.queries, shape.keys))
         common = (q, k, v, output, lengths, *counts, ctypes.c_float(shape.scale), ctypes.c_int(shape.causal))
-        more = {"plane": (), "line": (self.batch,), "persistent": (self.batch, self.batch * shape.heads)}[self._grid_kind]
+        # Causal tiles go longest first over all heads; equal ones head after head, whose K and V then stay in the L2.
+        head_group = self.batch * shape.heads if shape.causal else 1
+        more = {"plane": (), "line": (self.batch,), "persistent": (self.batch, head_group)}[self._grid_kind]
         return (*common, *map(ctypes.c_int, more), *scores)
 
     def check(self, output: bytes) -> verify.Check:
@@ -261,7 +269,7 @@ class AttentionCase:
         return verify.check_attention_row(got, q, keys, values, shape.scale, (self.precision, self._weights), where)
 
 
-Case = GemmCase | AttentionCase | RowCase
+Case = GemmCase | AttentionCase | RowCase | MemoryCase
 
 
 def checked_cases(kernel: Mapping[str, Any], rng: random.Random) -> list[Case]:
@@ -269,6 +277,8 @@ def checked_cases(kernel: Mapping[str, Any], rng: random.Random) -> list[Case]:
     if kernel["op"] == "gemm":
         shapes = GEMM_CHECKED if kernel["row_multiple"] == 1 else GEMM_CHECKED_IN_ROWS_OF_8
         return [GemmCase(shape, kernel, rng) for shape in shapes]
+    if kernel["op"] in CHECKED_OF_MEMORY:
+        return [*checked_memory_cases(kernel, rng)]
     if kernel["op"] != "attention":
         return [*checked_row_cases(kernel, rng)]
     return [AttentionCase(shape, kernel, rng) for shape in ATTENTION_CHECKED]
@@ -279,6 +289,8 @@ def timed_case(kernel: Mapping[str, Any], rng: random.Random, max_flops: float) 
     if kernel["op"] == "gemm":
         gemms = [shape for shape in GEMM_TIMED if 2.0 * shape.m * shape.n * shape.k <= max_flops]
         return GemmCase(gemms[-1], kernel, rng) if gemms else None
+    if kernel["op"] in CHECKED_OF_MEMORY:
+        return None  # `bench` times them
     if kernel["op"] != "attention":
         return timed_row_case(kernel, rng, max_flops)
     width = kernel["head_dim"]

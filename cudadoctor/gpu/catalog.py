@@ -23,14 +23,27 @@ class Operation(Enum):
     """(x [rows, columns], y, int rows, int columns): each row of Y is the softmax of that of X."""
     ROTARY = "rotary"
     """(x [rows, columns], cosines, sines [length, columns / 2], y, int rows, int columns, int length)."""
+    COPY = "copy"
+    """(x [vectors], y [vectors], int vectors) of 16 bytes each: Y = X."""
+    GATHER = "gather"
+    """(x [elems], y [elems], int elems, int stride): Y takes every stride-th element of X, then the next of each."""
+    TRANSPOSE = "transpose"
+    """(x [rows, columns], y [columns, rows], int rows, int columns, int rounds): Y = X^T."""
+    BRANCH = "branch"
+    """(x [elems], y [elems], int elems, int group, int steps): one of four congruences, the same for `group` in a row."""
+    CHASE = "chase"
+    """(next [elems], ends [CTAs * 32], int elems, int steps, int lanes): where each chain of links ends."""
+    CLOCK = "clock"
+    """(out [2], int nanoseconds): cycles and nanoseconds that passed."""
 
 
 class DataType(Enum):
-    """How elements are stored; sums are fp32."""
+    """How elements are stored; sums are fp32, of integers modulo 2^32."""
 
     F32 = "f32"
     F16 = "f16"
     BF16 = "bf16"
+    U32 = "u32"
 
 
 class Method(Enum):
@@ -44,6 +57,13 @@ class Method(Enum):
     FUSED = "fused"
     ONLINE = "online"
     HALVES = "halves"
+    VECTORS = "vectors"
+    STRIDED = "strided"
+    CONFLICTED = "conflicted"
+    PADDED = "padded"
+    PATHS = "paths"
+    CYCLE = "cycle"
+    WINDOW = "window"
 
 
 class Grid(Enum):
@@ -312,6 +332,21 @@ def _attention_wgmma(
     )
 
 
+def _memory(
+    op: Operation,
+    method: Method,
+    tile: tuple[int, ...],
+    *,
+    threads: int = 256,
+    smem_bytes: int = 0,
+    passes: tuple[str, ...] = ("",),
+) -> KernelSpec:
+    entry = f"{op.value}_u32_{method.value}_sm50"
+    file = f"memory/{entry}.cu"
+    block = (threads, 1, 1)
+    return KernelSpec(op, DataType.U32, method, SM50, file, entry, block, tile, smem_bytes, 32, passes=passes)
+
+
 GEMM_F32_NAIVE = _gemm(DataType.F32, Method.NAIVE, (16, 16, 1), 16, 0, 64)
 GEMM_F16_NAIVE = _gemm(DataType.F16, Method.NAIVE, (16, 16, 1), 16, 0, 64)
 GEMM_F32_TILED = _gemm(DataType.F32, Method.TILED, (256, 1, 1), 128, 16896, 128)
@@ -375,6 +410,24 @@ GEMM_F16_WGMMA = _gemm_wgmma(DataType.F16, (128, 256), 384, 230400, 168)
 GEMM_F16_WGMMA_N128 = _gemm_wgmma(DataType.F16, (64, 128), 256, 164864, 240)
 SOFTMAX_F32_ONLINE = _by_rows(Operation.SOFTMAX, Method.ONLINE, 64, 40)
 ROTARY_F32_HALVES = _by_rows(Operation.ROTARY, Method.HALVES, 0, 32)
+COPY_U32_VECTORS = _memory(Operation.COPY, Method.VECTORS, (1024,))
+GATHER_U32_STRIDED = _memory(Operation.GATHER, Method.STRIDED, (256,))
+TRANSPOSE_U32_CONFLICTED = _memory(Operation.TRANSPOSE, Method.CONFLICTED, (32, 32), smem_bytes=4096)
+TRANSPOSE_U32_PADDED = _memory(Operation.TRANSPOSE, Method.PADDED, (32, 32), smem_bytes=4224)
+BRANCH_U32_PATHS = _memory(Operation.BRANCH, Method.PATHS, (256,))
+CHASE_U32_CYCLE = _memory(Operation.CHASE, Method.CYCLE, (32,), threads=32, passes=("_fill", "_walk"))
+CLOCK_U32_WINDOW = _memory(Operation.CLOCK, Method.WINDOW, (1,), threads=32)
+
+MEMORY = (
+    COPY_U32_VECTORS,
+    GATHER_U32_STRIDED,
+    TRANSPOSE_U32_CONFLICTED,
+    TRANSPOSE_U32_PADDED,
+    BRANCH_U32_PATHS,
+    CHASE_U32_CYCLE,
+    CLOCK_U32_WINDOW,
+)
+"""Kernels that each show one thing that matters on a GPU; what `bench` measures besides the ladders."""
 
 PORTABLE = (
     GEMM_F32_NAIVE,
@@ -389,6 +442,7 @@ PORTABLE = (
     ATTN_F16_FUSED_D128,
     SOFTMAX_F32_ONLINE,
     ROTARY_F32_HALVES,
+    *MEMORY,
 )
 """Kernels for every GPU; their PTX ships, for the layer driver-jit."""
 

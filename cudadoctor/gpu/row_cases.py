@@ -40,6 +40,8 @@ TIMED = RowShape(1024, 4096, 512)
 class SoftmaxCase:
     """One softmax launch. The first row is minus infinity alone, the second has some."""
 
+    repeats_exactly = True
+
     def __init__(self, shape: RowShape, rng: random.Random) -> None:
         self.shape = shape
         self.precision: Precision = F32
@@ -84,6 +86,8 @@ class SoftmaxCase:
 
 class RotaryCase:
     """One launch of rotary encoding."""
+
+    repeats_exactly = True
 
     def __init__(self, shape: RowShape, rng: random.Random) -> None:
         self.shape = shape

@@ -16,12 +16,19 @@ from cudadoctor.gpu.catalog import (
     ATTN_F16_FUSED,
     ATTN_F16_NAIVE,
     ATTN_F32_FUSED,
+    BRANCH_U32_PATHS,
+    CHASE_U32_CYCLE,
+    CLOCK_U32_WINDOW,
+    COPY_U32_VECTORS,
+    GATHER_U32_STRIDED,
     GEMM_F16_TILED,
     GEMM_F32_NAIVE,
     GEMM_F32_TILED,
     PORTABLE,
     ROTARY_F32_HALVES,
     SOFTMAX_F32_ONLINE,
+    TRANSPOSE_U32_CONFLICTED,
+    TRANSPOSE_U32_PADDED,
     KernelSpec,
 )
 from cudadoctor.gpu.driver_session import DriverSession
@@ -70,6 +77,23 @@ MISTAKES = [
     ),
     (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "row % length", "row"),
     (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),
+    (
+        COPY_U32_VECTORS,
+        "memory/copy_u32_vectors_sm50.cu",
+        "y[first + i * THREADS] = piece[i]",
+        "y[first + i * THREADS] = piece[0]",
+    ),
+    (GATHER_U32_STRIDED, "memory/gather_u32_strided_sm50.cu", "+ i / rows]", "]"),
+    (TRANSPOSE_U32_PADDED, "memory/transpose.cuh", "row < columns && col < rows", "row < columns"),
+    (
+        TRANSPOSE_U32_CONFLICTED,
+        "memory/transpose.cuh",
+        "shared.tile[lane][warp + p * STEP] = part",
+        "shared.tile[warp + p * STEP][lane] = part",
+    ),
+    (BRANCH_U32_PATHS, "memory/branch_u32_paths_sm50.cu", "i / group % 4", "i % 4"),
+    (CHASE_U32_CYCLE, "memory/chase_u32_cycle_sm50.cu", "step < steps", "step <= steps"),
+    (CLOCK_U32_WINDOW, "memory/clock_u32_window_sm50.cu", "out[0] = ", "out[1] = "),
 ]
 
 

@@ -97,7 +97,7 @@ def _identity(options: CheckOptions) -> Identity:
     """The names to hide: this process's, unless the report is about another machine."""
     if options.snapshot is not None:
         return NOBODY
-    return Identity.declared(os.environ, os.uname().nodename if hasattr(os, "uname") else "")
+    return Identity.of_this_process()
 
 
 def _saved(options: CheckOptions, path: Path) -> Diagnosis:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -106,7 +105,7 @@ def _refused(message: str) -> ExitCode:
 def _identity(options: PreflightOptions) -> Identity:
     if options.root is not None or options.dockerfile is not None:
         return NOBODY
-    return Identity.declared(os.environ, os.uname().nodename if hasattr(os, "uname") else "")
+    return Identity.of_this_process()
 
 
 def _diagnosis(options: PreflightOptions, policy: Policy, matrices: Matrices, started: float) -> Diagnosis:

@@ -5,6 +5,7 @@ All patterns take linear time on hostile text: no repeated part can begin at eve
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ class Identity:
             for names in (("USER", "LOGNAME", "USERNAME", "SUDO_USER"), ("HOSTNAME", "COMPUTERNAME"), ("HOME", "USERPROFILE"))
         )
         return cls(users, (host, *hosts) if host else hosts, homes)
+
+    @classmethod
+    def of_this_process(cls) -> Identity:
+        """The names that this process's variables declare, and the machine's own name."""
+        return cls.declared(os.environ, os.uname().nodename if hasattr(os, "uname") else "")
 
 
 NOBODY = Identity()

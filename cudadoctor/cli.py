@@ -20,6 +20,7 @@ from cudadoctor.cli_options import (
     DriverOption,
     FailOn,
     FailOnOption,
+    FleetFormat,
     FormatOption,
     GateFailOnOption,
     GpuOption,
@@ -31,12 +32,14 @@ from cudadoctor.cli_options import (
     LiveOption,
     MatrixChoice,
     NodeOption,
+    NodesOption,
     OutputOption,
     PidOption,
     PolicyOption,
     PythonOption,
     QuietOption,
     ReportFormat,
+    ReportPaths,
     RequireOption,
     RootOption,
     ScanDetail,
@@ -350,6 +353,34 @@ def recommend(
 
     options = command.RecommendOptions(tuple(gpu or ()), driver, python_version, platform)
     raise typer.Exit(command.run(options, python, format.value))
+
+
+fleet = typer.Typer(
+    name="fleet",
+    cls=Grouped,
+    help="Many machines: run `check` on every node, and see all reports in one table.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(fleet, rich_help_panel=MANY)
+
+
+@fleet.command("summary")
+def fleet_summary(
+    paths: ReportPaths,
+    nodes: NodesOption = None,
+    format: Annotated[FleetFormat, typer.Option("--format", help="How to print the summary.")] = FleetFormat.TEXT,
+    output: OutputOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Sum up any number of reports: classes of equal nodes, the odd ones first."""
+    from cudadoctor.commands import fleet_summary as command
+    from cudadoctor.commands.output import OutputOptions
+
+    options = OutputOptions(format.value, output, fail_on.value, quiet, verbose)
+    raise typer.Exit(command.run(command.SummaryOptions(tuple(paths), nodes, options)))
 
 
 def run() -> NoReturn:

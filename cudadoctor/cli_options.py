@@ -36,6 +36,15 @@ class ListFormat(str, Enum):
     JSON = "json"
 
 
+class FleetFormat(str, Enum):
+    """How the summary of a fleet is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+    PROMETHEUS = "prometheus"
+
+
 class ArchStyleName(str, Enum):
     """How `archs` writes its list."""
 
@@ -129,3 +138,9 @@ StageOption = Annotated[str | None, _option("--stage", "With --dockerfile: the s
 BuildArgOption = Annotated[list[str] | None, _option("--build-arg", "With --dockerfile: the value of an ARG.", "NAME=VALUE")]
 ImageVariableOption = Annotated[list[str] | None, _option("--env", "With --root: a variable of the image.", "NAME=VALUE")]
 BuildOption = Annotated[bool, typer.Option("--build", help="An extension of torch will be compiled here: judge that too.")]
+ReportPaths = Annotated[
+    list[str], typer.Argument(metavar="PATH...|-", help="Folders and files of reports (.json, .jsonl, .gz), or - for a stream.")
+]
+NodesOption = Annotated[
+    str | None, _option("--nodes", "Nodes that should have reported: a list such as node[01-16,20], or a file.", "FILE|LIST")
+]

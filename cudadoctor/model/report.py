@@ -1,5 +1,6 @@
 """The report: what `--format json` prints and what every renderer is given."""
 
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Final, Literal
 
@@ -43,3 +44,12 @@ class Report(Struct, frozen=True, kw_only=True):
     snapshot: Snapshot = Snapshot()
     seconds: float | None = None
     """How long the whole command took; null where the report was read from a file."""
+
+
+def made_at(created: str) -> float | None:
+    """When a report was made, in seconds since 1970 (a time without a zone is UTC); None where the text is no time."""
+    try:
+        made = datetime.fromisoformat(created.replace("Z", "+00:00"))
+        return (made if made.tzinfo else made.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from cudadoctor.model.fact import Fact, Known, maybe
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.proof import Proof
-from cudadoctor.model.report import Report, Verdict
+from cudadoctor.model.report import Report, Verdict, made_at
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.report import inert
 from cudadoctor.report.options import Charset, RenderOptions
@@ -31,7 +30,7 @@ class Metric:
 
 def render(report: Report, options: RenderOptions) -> str:
     """The exposition format, version 0.0.4; every metric is there, also without samples."""
-    return "".join(_lines(metric, options.charset) for metric in _metrics(report))
+    return exposition(_metrics(report), options.charset)
 
 
 def _metrics(report: Report) -> Iterator[Metric]:
@@ -44,7 +43,7 @@ def _metrics(report: Report) -> Iterator[Metric]:
 def _about_the_report(report: Report) -> Iterator[Metric]:
     info = {"version": report.tool.version, "matrices_as_of": report.tool.matrices_as_of, "node": report.node or ""}
     yield Metric("info", "The cudadoctor that made the report, and the node as it names it.", [(info, 1)])
-    made = _timestamp(report.created)
+    made = made_at(report.created)
     yield Metric("report_timestamp_seconds", "When the report was made.", [({}, made)] if made is not None else [])
     yield Metric("duration_seconds", "How long the command took.", [({}, report.seconds)] if report.seconds is not None else [])
 
@@ -118,14 +117,12 @@ def _known(labels: Labels) -> list[tuple[Labels, float]]:
     return [(labels, 1.0)] if any(labels.values()) else []
 
 
-def _timestamp(created: str) -> float | None:
-    try:
-        return datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
-
-
 # The exposition format
+
+
+def exposition(metrics: Iterable[Metric], charset: Charset) -> str:
+    """The metrics as text, each with its help and type."""
+    return "".join(_lines(metric, charset) for metric in metrics)
 
 
 def _lines(metric: Metric, charset: Charset) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from itertools import groupby
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from cudadoctor.report import inert
 from cudadoctor.report.ink import GAP, Ink
 from cudadoctor.report.marks import Mark
 from cudadoctor.report.options import Detail, RenderOptions
+from cudadoctor.report.printing import printed
 
 MIN_WIDTH = 60
 MAX_MODULES = 2000
@@ -37,24 +37,7 @@ _OF_VERDICT = {
 
 def render(report: ScanReport, options: RenderOptions) -> str:
     """The report as lines of at most `options.width` columns, save for words that are longer."""
-    console = Console(
-        file=io.StringIO(),
-        width=max(options.width, MIN_WIDTH),
-        force_terminal=options.colour,
-        color_system="standard" if options.colour else None,
-        no_color=not options.colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
-    )
-    ink = Ink(options.charset, console.width)
-    with console.capture() as capture:
-        for part in _parts(report, ink, options.detail):
-            console.print(part)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    return "\n".join(lines).strip("\n") + "\n"
+    return printed(lambda ink: _parts(report, ink, options.detail), options, MIN_WIDTH)
 
 
 def _parts(report: ScanReport, ink: Ink, detail: Detail) -> Iterator[RenderableType]:

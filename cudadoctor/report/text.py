@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +14,7 @@ from cudadoctor.report import inert
 from cudadoctor.report.ink import GAP, Ink
 from cudadoctor.report.marks import Mark
 from cudadoctor.report.options import Detail, RenderOptions
+from cudadoctor.report.printing import printed
 from cudadoctor.report.stack import header_parts, stack_rows
 from cudadoctor.report.text_findings import findings_part, unknown_part
 from cudadoctor.report.text_proofs import proofs_part
@@ -25,25 +25,7 @@ MIN_WIDTH = 40
 
 def render(report: Report, options: RenderOptions) -> str:
     """The report as lines of at most `options.width` columns, save for single words and commands that are longer."""
-    console = Console(
-        file=io.StringIO(),
-        width=max(options.width, MIN_WIDTH),
-        force_terminal=options.colour,
-        color_system="standard" if options.colour else None,
-        no_color=not options.colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
-    )
-    ink = Ink(options.charset, console.width)
-    with console.capture() as capture:
-        for part in _parts(report, ink, options.detail):
-            console.print(part)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    text = "\n".join(lines).strip("\n")
-    return text + "\n" if text else ""
+    return printed(lambda ink: _parts(report, ink, options.detail), options, MIN_WIDTH)
 
 
 def _parts(report: Report, ink: Ink, detail: Detail) -> Iterator[RenderableType]:

@@ -1,0 +1,1 @@
+"""Many machines: streams their reports, groups equal nodes, and finds the odd ones."""

@@ -1,0 +1,184 @@
+"""Streams reports out of folders, files and pipes: one document a file, JSON lines, or documents one after another.
+
+A report begins with a brace in the first column, as both our own and every compact JSON do, so a stream is cut there without
+being parsed; only a stretch that is no report is looked at more closely. Memory holds one block and one report at a time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from cudadoctor.fleet.node_report import NodeReport, read_node_report
+from cudadoctor.model.codec import DocumentError
+
+if TYPE_CHECKING:
+    import gzip
+
+MAX_REPORT_BYTES = 16 * 2**20
+"""Longest report read; real ones have some ten to a hundred kilobytes."""
+BLOCK_BYTES = 2**20
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+"""Files of a folder that are read."""
+_START = re.compile(rb"\n\{")
+"""As a pattern: `bytes.split` takes twice the time."""
+_REPORT_START = re.compile(rb'\{\s{0,8}"schema"\s{0,4}:\s{0,4}"cudadoctor\.')
+"""Cannot stand inside a string of JSON, where its quotes would be escaped."""
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A report and where it stands: the file ('' for standard input), the line, whether anything else is in that file."""
+
+    file: str
+    line: int
+    report: NodeReport
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What is no report, and why."""
+
+    file: str
+    line: int
+    because: str
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_all(paths: Sequence[str]) -> Iterator[Found | Unreadable]:
+    """Every report in the files and folders, in their order (`-` is standard input)."""
+    for path in paths:
+        if path == "-":
+            yield from _of_stream(sys.stdin.buffer, "")
+            continue
+        files = _files_below(path) if Path(path).is_dir() else (path,)
+        none = True
+        for file in files:
+            none = False
+            yield from _of_file(file)
+        if none:
+            yield Unreadable(path, 0, f"the folder has no file that ends in {', '.join(SUFFIXES[:3])} or one of these with .gz")
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            if name.endswith(SUFFIXES) and path.is_file():
+                yield str(path)
+
+
+def _of_file(file: str) -> Iterator[Found | Unreadable]:
+    try:
+        with open(file, "rb") as stream:  # noqa: PTH123  # a tenth of the time of a small report goes into making a Path
+            yield from _of_stream(stream, file)
+    except OSError as error:
+        yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
+
+
+def _of_stream(stream: BinaryIO, file: str) -> Iterator[Found | Unreadable]:
+    line, nothing = 1, True
+    try:
+        for line, text in _stretches(_decoded(stream)):
+            for found in _of_stretch(file, line, text):
+                nothing = False
+                yield found
+        if nothing:
+            yield Unreadable(file, line, "is empty")
+    except (EOFError, zlib.error, OSError) as error:
+        yield Unreadable(file, line, f"ends too early or is damaged: {error}")
+
+
+def _decoded(stream: BinaryIO) -> _Readable:
+    """The stream as UTF-8: unpacked where it is gzip, and recoded from the UTF-16 of Windows' `>`."""
+    begins = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
+    if begins == b"\x1f\x8b":
+        import gzip
+
+        return _InParts(gzip.GzipFile(fileobj=stream))
+    if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return codecs.EncodedFile(stream, "utf-8", "utf-16", "replace")
+    return stream
+
+
+class _InParts:
+    """A stream that gives what it has before it fails: of a file cut short, the reports that are whole."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; empty at the end."""
+        return self._stream.read1(size)
+
+
+def _stretches(stream: _Readable) -> Iterator[tuple[int, bytes | None]]:
+    """The line and the text of each stretch that begins with a brace in the first column; None for one that is too long."""
+    rest, line, skips = b"", 1, False
+    while block := stream.read(BLOCK_BYTES):
+        first, *others = _START.split(rest + block)
+        *whole, rest = first, *(b"{" + other for other in others)
+        for text in whole:
+            if not skips:
+                yield line, text
+            line, skips = line + text.count(b"\n") + 1, False
+        if len(rest) > MAX_REPORT_BYTES:
+            if not skips:
+                yield line, None
+            line, rest, skips = line + rest[:-1].count(b"\n"), rest[-1:], True
+    if not skips:
+        yield line, rest
+
+
+def _of_stretch(file: str, line: int, text: bytes | None) -> Iterator[Found | Unreadable]:
+    if text is None:
+        yield Unreadable(file, line, f"is longer than {MAX_REPORT_BYTES // 2**20} MiB")
+        return
+    if not text.strip():
+        return
+    try:
+        yield Found(file, line, read_node_report(text.removeprefix(codecs.BOM_UTF8)))
+    except DocumentError as error:
+        yield from _salvaged(file, line, text, str(error))
+
+
+def _salvaged(file: str, line: int, text: bytes, because: str) -> Iterator[Found | Unreadable]:
+    """The reports of a stretch that is not one: several on a line, one cut short by the next, other output before or after."""
+    starts = sorted({0, *(match.start() for match in _REPORT_START.finditer(text))})
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        part, at = text[start:end], line + text.count(b"\n", 0, start)
+        try:
+            yield Found(file, at, read_node_report(part))
+        except DocumentError as error:
+            yield from _without_rest(file, at, part, str(error) if len(starts) > 1 else because)
+
+
+def _without_rest(file: str, line: int, part: bytes, because: str) -> Iterator[Found | Unreadable]:
+    """The report at the beginning of a text, and what follows it; the text as a whole where none begins there."""
+    text = part.decode("utf-8", "replace")
+    if not text.lstrip().startswith("{"):
+        if text.strip():
+            yield Unreadable(file, line, f"no JSON: {text.strip()[:_SHOWN]!r}")
+        return
+    try:
+        _, end = json.JSONDecoder().raw_decode(text.lstrip())
+        report = read_node_report(text.lstrip()[:end])
+    except (ValueError, RecursionError):
+        yield Unreadable(file, line, because)
+        return
+    yield Found(file, line, report)
+    yield from _without_rest(file, line + text.lstrip().count("\n", 0, end) + 1, text.lstrip()[end:].encode(), because)

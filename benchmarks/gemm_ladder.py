@@ -21,14 +21,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cudadoctor.gpu.cases import cdiv
-from cudadoctor.gpu.catalog import CATALOG, DataType, Grid, KernelSpec, LayoutOfB, Operands, Operation
+from cudadoctor.gpu.catalog import (
+    CATALOG,
+    GEMM_F32_BLOCKED_NN,
+    TRANSPOSE_U32_PADDED,
+    DataType,
+    Grid,
+    KernelSpec,
+    LayoutOfB,
+    Operands,
+    Operation,
+)
 from cudadoctor.gpu.device import Device, Function, Module
 from cudadoctor.gpu.driver_api import Driver
 from cudadoctor.gpu.numbers import PRECISIONS
@@ -84,9 +94,24 @@ class Loaded:
     device: Device
     target: str
     compile_s: float
+    transpose: Loaded | None = None
+    """What turns B [N, K] into the B [K, N] that the kernel reads, launched and timed with it."""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, what runs before it, and the target where the driver compiles it."""
+        before = f"{self.transpose.spec.entry} + " if self.transpose is not None else ""
+        return before + self.spec.name + (f" ({self.target})" if self.target.startswith("compute") else "")
+
+    @property
+    def layout_of_b(self) -> LayoutOfB:
+        """How the launcher wants B stored."""
+        return LayoutOfB.NK if self.transpose is not None else self.spec.layout_of_b
 
     def launcher(self, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Callable[[], None]:
-        """Launches it on these matrices. b is as the kernel wants it stored."""
+        """Launches it on these matrices. b is as `layout_of_b` says."""
+        if self.transpose is not None:
+            return self._after_transpose(self.transpose, a, b, d)
         m, k = a.shape
         n = d.shape[1]
         tile_m, tile_n = self.spec.tile
@@ -104,6 +129,21 @@ class Loaded:
         }
         grid = grids[self.spec.grid]
         return lambda: self.function.launch(grid, self.spec.block, parameters)
+
+    def _after_transpose(self, transpose: Loaded, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> Callable[[], None]:
+        """Both launches; the workspace of N * K elements is made once, as a library's is."""
+        rows, columns = b.shape
+        turned = torch.empty(columns, rows, device="cuda", dtype=b.dtype)
+        addresses = [ctypes.c_uint64(tensor.data_ptr()) for tensor in (b, turned)]
+        parameters = (*addresses, ctypes.c_int(rows), ctypes.c_int(columns), ctypes.c_int(1))
+        grid = (cdiv(columns, transpose.spec.tile[1]), cdiv(rows, transpose.spec.tile[0]), 1)
+        multiply = replace(self, transpose=None).launcher(a, turned, d)
+
+        def run() -> None:
+            transpose.function.launch(grid, transpose.spec.block, parameters)
+            multiply()
+
+        return run
 
 
 class Builder:
@@ -143,9 +183,9 @@ def with_clock(source: str) -> str:
     return f"__device__ unsigned long long {CLOCK_VARIABLE}[2];\n" + source.replace(body, CLOCK_AROUND.format(body=body))
 
 
-def stored_b(spec: KernelSpec, b: torch.Tensor) -> torch.Tensor:
+def stored_b(kernel: Loaded, b: torch.Tensor) -> torch.Tensor:
     """b [N, K] as the kernel wants it."""
-    return b.t().contiguous() if spec.layout_of_b is LayoutOfB.KN else b
+    return b.t().contiguous() if kernel.layout_of_b is LayoutOfB.KN else b
 
 
 def error_of(d: torch.Tensor, exact: torch.Tensor) -> float:
@@ -165,7 +205,7 @@ def check(kernel: Loaded, shape: tuple[int, int, int], scale: float) -> str:
     for _ in range(2):
         memory = torch.full((m * n + GUARD_ELEMS,), float("nan"), device="cuda", dtype=dtype)
         d = memory[: m * n].view(m, n)
-        kernel.launcher(a, stored_b(kernel.spec, b), d)()
+        kernel.launcher(a, stored_b(kernel, b), d)()
         torch.cuda.synchronize()
         if not bool(memory[m * n :].isnan().all()):
             return "wrote behind the output"
@@ -236,12 +276,11 @@ def ladder_at(builder: Builder, size: int, dtype: DataType, kernels: Sequence[Lo
         Candidate("torch.mm NT", lambda: torch.mm(a, b.t(), out=d)),
         Candidate("torch.mm NN", lambda: torch.mm(a, b_kn, out=d)),
     ]
-    operands = [(a, b_kn if kernel.spec.layout_of_b is LayoutOfB.KN else b, d) for kernel in kernels]
+    operands = [(a, b_kn if kernel.layout_of_b is LayoutOfB.KN else b, d) for kernel in kernels]
     for kernel, matrices in zip(kernels, operands, strict=True):
-        name = kernel.spec.name + (f" ({kernel.target})" if kernel.target.startswith("compute") else "")
-        candidates.append(Candidate(name, kernel.launcher(*matrices)))
+        candidates.append(Candidate(kernel.name, kernel.launcher(*matrices)))
     measure(candidates, rounds)
-    clocks = [megahertz(builder, *pair) for pair in zip(kernels, operands, strict=True)]
+    clocks = [megahertz(builder, *pair) if pair[0].transpose is None else 0.0 for pair in zip(kernels, operands, strict=True)]
     medians = [statistics.median(candidate.milliseconds) for candidate in candidates]
     rows = []
     for candidate, middle, clock in zip(candidates, medians, (0.0, 0.0, *clocks), strict=True):
@@ -303,6 +342,13 @@ def wanted(options: argparse.Namespace) -> list[KernelSpec]:
     return [spec for spec in chosen if spec.op is Operation.GEMM and spec.runs_on(own)]
 
 
+def ways(builder: Builder, kernel: Loaded) -> Sequence[Loaded]:
+    """The kernel; the fp32 kernel for B [K, N] also after a transpose, which makes it one for B [N, K]."""
+    if kernel.spec is not GEMM_F32_BLOCKED_NN:
+        return (kernel,)
+    return kernel, replace(kernel, transpose=builder.load(TRANSPOSE_U32_PADDED))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, then measure; 1 where a kernel is wrong."""
     options = parse(arguments)
@@ -315,12 +361,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for spec in wanted(options):
         targets = [None] if spec.target_suffix else [None, f"compute_{max(75, spec.lowest_target.number)}"]
         for target in targets:
-            kernel = builder.load(spec, target)
-            problems = check_all(kernel)
-            wrong += bool(problems)
-            print(f"{spec.name} {kernel.target} compile {kernel.compile_s:.2f} s {problems or 'right'}", flush=True)
-            if not problems:
-                kernels.append(kernel)
+            for kernel in ways(builder, builder.load(spec, target)):
+                problems = check_all(kernel)
+                wrong += bool(problems)
+                print(f"{kernel.name} {kernel.target} compile {kernel.compile_s:.2f} s {problems or 'right'}", flush=True)
+                if not problems:
+                    kernels.append(kernel)
     rows: list[dict[str, Any]] = []
     for dtype in DataType:
         of_type = [kernel for kernel in kernels if kernel.spec.dtype is dtype]

@@ -22,6 +22,8 @@ FLOPS_PER_ELEMENT = 5.0
 SPREAD = 20.0
 """Standard deviation of softmax's inputs: exponents from underflow to the largest weight."""
 SAMPLED_ROWS = 5
+LARGEST = 3.4028234663852886e38
+"""The largest finite fp32."""
 
 
 class RowShape(NamedTuple):
@@ -38,7 +40,7 @@ TIMED = RowShape(1024, 4096, 512)
 
 
 class SoftmaxCase:
-    """One softmax launch. The first row is minus infinity alone, the second has some."""
+    """One softmax launch. The first row is minus infinity alone, the second has some, the third is as large as fp32 can be."""
 
     repeats_exactly = True
 
@@ -53,6 +55,8 @@ class SoftmaxCase:
         self._x = array("f", [rng.gauss(0.0, SPREAD) for _ in range(rows * shape.columns)])
         for place in (*range(shape.columns), *range(shape.columns, min(2, rows) * shape.columns - 1, 3)):
             self._x[place] = -math.inf
+        for place in range(2 * shape.columns, min(3, rows) * shape.columns):
+            self._x[place] = LARGEST * rng.uniform(-1.0, 1.0) if place % shape.columns else -LARGEST
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -112,8 +116,9 @@ class RotaryCase:
         return (Input(self._x.tobytes(), self.output_bytes), *tables)
 
     def grids(self, multiprocessors: Callable[[], int]) -> tuple[Extents, ...]:  # noqa: ARG002  # one interface for all
-        """One thread a pair."""
-        return ((-(-self.shape.rows * self._half // 256), 1, 1),)
+        """One thread a quad of pairs of one row."""
+        quads = self.shape.rows * -(-self._half // 4)
+        return ((-(-quads // 256), 1, 1),)
 
     def parameters(self, inputs: Sequence[Any], output: Any) -> tuple[Any, ...]:
         """The kernel's parameters in order."""

@@ -68,14 +68,16 @@ MISTAKES = [
     (ATTN_F16_FUSED, "attention/attn_fwd_f16_fused_sm50.cu", "/ (heads / kv_heads)", "% kv_heads"),
     (ATTN_F16_FUSED, "attention/fused.cuh", "key0 + BLOCK_KV > seen_by_all", "key0 > seen_by_all"),
     (ATTN_F16_NAIVE, "attention/naive.cuh", "query + 1 + Lk - Lq", "query + Lk - Lq"),
-    (SOFTMAX_F32_ONLINE, "attention/softmax_f32_online_sm50.cu", "a.sum * expf(a.maximum - maximum)", "a.sum"),
+    (SOFTMAX_F32_ONLINE, "attention/softmax_f32_online_sm50.cu", "part.sum * expf(part.maximum - maximum)", "part.sum"),
     (
         SOFTMAX_F32_ONLINE,
         "attention/softmax_f32_online_sm50.cu",
         "whole.sum > 0.0f ? 1.0f / whole.sum : 0.0f",
         "1.0f / whole.sum",
     ),
-    (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "row % length", "row"),
+    (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "static_cast<unsigned>(row) % length", "row"),
+    (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "min(QUAD, half - i)", "QUAD"),
+    (SOFTMAX_F32_ONLINE, "attention/softmax_f32_online_sm50.cu", "column = vecs * VEC + threadIdx.x", "column = threadIdx.x"),
     (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),
     (
         COPY_U32_VECTORS,

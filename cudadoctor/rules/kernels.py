@@ -184,6 +184,8 @@ COMPILING_CAUSES = (
     "glibc-too-new",
 )
 """Errors only where nothing else than compiling by nvcc fails (toolkit_questions.compiling_fault)."""
+SWITCHES = ("ptx-jit-forced", "ptx-jit-disabled")
+"""Errors only where a proof fails as these variables make it."""
 NO_DEVICE_CAUSES = (
     *BREAKS_CUINIT,
     "libcuda-missing",
@@ -200,7 +202,7 @@ RULES = (
         Severity.ERROR,
         "A kernel fails or computes wrong results",
         kernel_proof_fails,
-        explained_by=(*NO_DEVICE_CAUSES, *COMPILING_CAUSES, "ptx-newer-than-driver"),
+        explained_by=(*NO_DEVICE_CAUSES, *COMPILING_CAUSES, *SWITCHES, "ptx-newer-than-driver"),
     ),
     Rule(
         "CD802",
@@ -210,6 +212,8 @@ RULES = (
         torch_proof_fails,
         explained_by=(
             *NO_DEVICE_CAUSES,
+            *SWITCHES,
+            "alloc-conf-malformed",
             "arch-missing-in-wheel",
             "torch-import-fails",
             "torch-cannot-use-gpu",

@@ -12,17 +12,20 @@ from cudadoctor.rules import driver_fixes
 from cudadoctor.rules.circumstances import variable_evidence, variables
 from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Rule
-from cudadoctor.rules.questions import torch, torch_build
+from cudadoctor.rules.questions import proofs_with_error, torch, torch_build
 
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+CUDA_ERROR_NO_BINARY_FOR_GPU = 209
+CUDA_ERROR_JIT_COMPILATION_DISABLED = 223
+"""cuda.h."""
 ON = frozenset({"1", "true", "yes", "on"})
 
 
 def ptx_jit_forced(case: Case) -> Iterable[Problem]:
     """CUDA_FORCE_PTX_JIT makes the driver ignore machine code and compile PTX instead.
 
-    What it checks: the variable.
+    What it checks: the variable, and whether kernels fail with error 209.
 
     Why it matters: libraries that carry machine code only (most of torch's, cuBLAS, cuDNN) fail with error 209; the rest starts
     slowly.
@@ -38,13 +41,14 @@ def ptx_jit_forced(case: Case) -> Iterable[Problem]:
         ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"),
         "makes the driver ignore machine code and compile PTX instead.",
         "Libraries without PTX then fail with error 209, and everything starts slowly.",
+        CUDA_ERROR_NO_BINARY_FOR_GPU,
     )
 
 
 def ptx_jit_disabled(case: Case) -> Iterable[Problem]:
     """CUDA_DISABLE_PTX_JIT keeps the driver from compiling PTX.
 
-    What it checks: the variable.
+    What it checks: the variable, and whether kernels fail with error 223.
 
     Why it matters: programs that have no machine code for this GPU cannot start, although their PTX would do.
 
@@ -59,6 +63,7 @@ def ptx_jit_disabled(case: Case) -> Iterable[Problem]:
         ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT"),
         "keeps the driver from compiling PTX.",
         "A program without machine code for this GPU fails although its PTX would run.",
+        CUDA_ERROR_JIT_COMPILATION_DISABLED,
     )
 
 
@@ -125,9 +130,10 @@ def jit_cache_off(case: Case) -> Iterable[Problem]:
     )
 
 
-def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str) -> Iterable[Problem]:
-    """A problem for each of the variables that is on."""
+def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str, breaks_with: int | None = None) -> Iterable[Problem]:
+    """A problem for each of the variables that is on: an error where a proof failed with the code that it brings about."""
     values = known(case.snapshot.environment)
+    broken = proofs_with_error(case, breaks_with) if breaks_with is not None else ()
     for name in names:
         value = values.get(name)
         if value is not None and value.strip().lower() in ON:
@@ -135,8 +141,9 @@ def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str) -> Ite
                 subject=name,
                 what=f"{name}={value} {does}",
                 why=why,
-                evidence=variable_evidence(name, value),
+                evidence=(*variable_evidence(name, value), *broken),
                 remedies=driver_fixes.unset(case, name),
+                severity=Severity.ERROR if broken else None,
             )
 
 

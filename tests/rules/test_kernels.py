@@ -10,7 +10,7 @@ from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.rules.engine import Case, evaluate
 from cudadoctor.rules.registry import RULES
 from tests.rules.build_machines import compiler, compilers, glibc, kit, machine, toolkits, variables
-from tests.rules.builders import FAIL, GENERATIONS, MATRICES, names
+from tests.rules.builders import FAIL, GENERATIONS, MATRICES, names, roots, with_environment
 
 MACHINE = next(iter(GENERATIONS.values()))
 PROVEN = Proof(ProofLayer.NVRTC, 0, "gemm", "sm_89", ProofOutcome.PASSED)
@@ -64,3 +64,25 @@ def test_a_kernel_that_fails_at_run_time_is_not_laid_to_the_compiler() -> None:
         ("kernel-proof-fails", Severity.ERROR),
         ("toolkit-incomplete", Severity.WARNING),
     }
+
+
+@pytest.mark.parametrize(
+    ("variable", "layer", "error", "cause"),
+    [
+        ("CUDA_FORCE_PTX_JIT", ProofLayer.NVRTC, ApiError(209, "CUDA_ERROR_NO_BINARY_FOR_GPU", ""), "ptx-jit-forced"),
+        (
+            "CUDA_DISABLE_PTX_JIT",
+            ProofLayer.DRIVER_JIT,
+            ApiError(223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", ""),
+            "ptx-jit-disabled",
+        ),
+    ],
+)
+def test_a_switch_that_breaks_kernels_is_the_root(variable: str, layer: ProofLayer, error: ApiError, cause: str) -> None:
+    failed = Proof(layer, 0, "gemm", "sm_89", ProofOutcome.FAILED, error)
+    switched = with_environment(MACHINE, **{variable: "1"})
+    results = evaluate(Case(switched, MATRICES, (failed,)), RULES)
+    assert [(found.name, found.severity) for found in results.findings if found.root][:1] == [(cause, Severity.ERROR)]
+    assert next(found for found in results.findings if found.name == "kernel-proof-fails").root is False
+    other = Proof(layer, 0, "gemm", "sm_89", ProofOutcome.FAILED, ApiError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", ""))
+    assert roots(evaluate(Case(switched, MATRICES, (other,)), RULES)) == ["kernel-proof-fails"]

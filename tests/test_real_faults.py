@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from cudadoctor.binary.packages import installed_packages
+from cudadoctor.commands.triage import diagnose_text
+from cudadoctor.matrices import Matrices
 from cudadoctor.rules.registry import RULES
 from tests.fakes.machines import MACHINES, build
 from tests.real_faults import traces
@@ -134,3 +136,23 @@ def _or_skip(make: Any) -> Path:
     except NotHereError as reason:
         pytest.skip(str(reason))
     return made
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        (
+            "  what():  i < config_.size() INTERNAL ASSERT FAILED at "
+            '"/pytorch/c10/core/AllocatorConfig.h":124, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer',
+            "alloc-conf-malformed",
+        ),
+        ("sh: 1: /opt/cuda/bin/../nvvm/bin/cicc: not found", "toolkit-incomplete"),
+        ("Failed to launch twice kernel (error code invalid argument)!", "launch-config"),
+        ("program.cu:11: CUDA error 1: invalid argument", None),
+        ("Failed to allocate device vector A (error code invalid argument)!", None),
+    ],
+)
+def test_texts_as_they_were_printed_on_an_h200(text: str, root: str | None) -> None:
+    """By torch 2.11, nvcc 13.0 and programs of it; what may have many causes is given none."""
+    found = diagnose_text(text, Matrices.load()).report.findings
+    assert [finding.name for finding in found if finding.root] == ([root] if root else [])

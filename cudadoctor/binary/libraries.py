@@ -106,7 +106,10 @@ def _several_majors(tree: DependencyTree, sonames: SonameMatrix) -> Iterator[Lib
 
 def _mixed_cudnn(tree: DependencyTree, uses: tuple[LibraryUse, ...]) -> Iterator[LibraryProblem]:
     fronts = [item.path for item in tree.objects if posixpath.basename(item.path).startswith(_CUDNN)]
-    parts = [use.path for use in uses if use.path is not None and use.name.startswith(f"{_CUDNN}_")]
+    found = {use.name: use.path for use in uses if use.path is not None and use.name.startswith(f"{_CUDNN}_")}
+    numbered = {name.partition(".so.")[0] for name in found if ".so." in name}
+    # cuDNN asks for `libcudnn_ops.so` only where it finds none with a number
+    parts = [path for name, path in found.items() if ".so." in name or name.removesuffix(".so") not in numbered]
     folders = {posixpath.realpath(posixpath.dirname(path)) for path in (*fronts, *parts)}
     if fronts and len(folders) > 1:
         what = f"the parts of cuDNN come from different folders: {', '.join(sorted(folders))}"

@@ -12,7 +12,7 @@ from cudadoctor.compat import Direction, coverage
 from cudadoctor.model.binaries import LibraryProblemKind, Wanted
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.proof import ProofOutcome
+from cudadoctor.model.proof import ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import SearchFolder
 from cudadoctor.model.versions import ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.rules import fixes, library_fixes
@@ -381,7 +381,9 @@ def needs_newer_system(case: Case) -> Iterable[Problem]:
 
 def cudnn_parts_apart(case: Case) -> Iterable[Problem]:
     """cudnn-sublibrary-mix: cuDNN whose parts would come from several folders, unless torch has just convolved with it."""
-    convolved = any(proof.kernel == "conv" and proof.outcome is ProofOutcome.PASSED for proof in case.proofs)
+    outcomes = {proof.kernel: proof.outcome for proof in case.proofs if proof.layer is ProofLayer.TORCH}
+    convolved = outcomes.get("conv") is ProofOutcome.PASSED
+    only_cudnn_fails = outcomes.get("conv") is ProofOutcome.FAILED and outcomes.get("matmul") is ProofOutcome.PASSED
     for package, file, problem in library_problems(case, LibraryProblemKind.MIXED_CUDNN):
         if package.name == "torch" and convolved:
             continue
@@ -393,10 +395,19 @@ def cudnn_parts_apart(case: Case) -> Iterable[Problem]:
                 Evidence(fact=f"binaries.{package.name}.problems", value=", ".join(problem.libraries), source=file.path),
                 *variable_evidence(case.snapshot, "LD_LIBRARY_PATH"),
             ),
-            severity=Severity.WARNING,
-            confidence=Confidence.POSSIBLE,
+            remedies=_off_library_path(case, problem.libraries),
+            severity=None if only_cudnn_fails else Severity.WARNING,
+            confidence=Confidence.LIKELY if only_cudnn_fails else Confidence.POSSIBLE,
         )
         return
+
+
+def _off_library_path(case: Case, paths: Iterable[str]) -> tuple[Remedy, ...]:
+    """Taking the folders of these files out of LD_LIBRARY_PATH, where any stand there."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    searched = maybe(case.snapshot.libraries.ld_library_path) or ()
+    culprits = tuple(folder for folder in searched if folder.path in folders)
+    return library_fixes.clear_library_path(case, culprits) if culprits else ()
 
 
 RULES = (

@@ -796,7 +796,7 @@ RULES = (
         Severity.ERROR,
         "The driver is older than the CUDA runtime requires",
         driver_too_old,
-        explained_by=("wsl-windows-build-unsupported", "wsl-linux-driver-installed", "libcuda-missing"),
+        explained_by=("wsl-windows-build-unsupported", "wsl-linux-driver-installed", "libcuda-missing", "cuda-compat-in-image"),
         needs_gpu=True,
     ),
     Rule(

@@ -58,7 +58,7 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
     of MIG only the form). The list is cut at the first entry that is neither.
 
     Why it matters: CUDA uses the entries before the bad one and silently ignores the rest; where the first is bad, it sees no
-    device at all.
+    device at all. A GPU that is named twice makes cuInit fail with error 101 (seen with driver 580.159.04).
 
     How to fix: name existing GPUs by index or UUID (nvidia-smi -L lists them), without spaces or quotes.
 
@@ -73,11 +73,15 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
     value = _without_command(value)
     count = len(gpus(case.snapshot)) if _lists_all_gpus(case) else None
     uuids = _uuids(case) if count else ()
-    bad = next((entry for entry in value.split(",") if not _is_device(entry, count, uuids)), None)
-    if bad is None or bad.strip() == "-1":
+    entries = _until_minus_one(value)
+    bad = next((entry for entry in entries if not _is_device(entry, count, uuids)), None)
+    twice = next((entry for at, entry in enumerate(entries) if entry in entries[:at]), None)
+    if bad is None and twice is not None:
+        yield _named_twice(case, value, twice)
+    if bad is None:
         return
     many = f"this machine has {count} GPU{'s' if count != 1 else ''}" if count else "it is neither an index nor a UUID"
-    if bad.strip().startswith("GPU-"):
+    if bad.startswith("GPU-"):
         many += ", none with that UUID"
     yield Problem(
         subject=VISIBLE_DEVICES,
@@ -86,6 +90,23 @@ def visible_devices_invalid(case: Case) -> Iterable[Problem]:
         evidence=variable_evidence(VISIBLE_DEVICES, value),
         remedies=driver_fixes.unset(case, VISIBLE_DEVICES),
     )
+
+
+def _named_twice(case: Case, value: str, entry: str) -> Problem:
+    entries = ",".join(dict.fromkeys(_until_minus_one(value)))
+    return Problem(
+        subject=VISIBLE_DEVICES,
+        what=f"{VISIBLE_DEVICES}={value!r} names {entry!r} twice.",
+        why="cuInit then fails with error 101, invalid device ordinal, in every program.",
+        evidence=variable_evidence(VISIBLE_DEVICES, value),
+        remedies=(*driver_fixes.set_to(case, VISIBLE_DEVICES, entries), *driver_fixes.unset(case, VISIBLE_DEVICES)),
+    )
+
+
+def _until_minus_one(value: str) -> tuple[str, ...]:
+    """The entries up to the -1 with which a list is cut on purpose, without blanks around them."""
+    entries = [entry.strip() for entry in value.split(",")]
+    return tuple(entries[: entries.index("-1")] if "-1" in entries else entries)
 
 
 def _without_command(value: str) -> str:
@@ -109,12 +130,11 @@ def _uuids(case: Case) -> tuple[str, ...]:
 
 def _is_device(entry: str, count: int | None, uuids: tuple[str, ...]) -> bool:
     """May the entry be a device, where there are so many (None: unknown) of these UUIDs (none: unknown)?"""
-    text = entry.strip()
-    if text.isascii() and text.isdigit():
-        return count is None or int(text) < count
-    if text.startswith("GPU-") and uuids:
-        return any(uuid.startswith(text.lower()) for uuid in uuids)
-    return text.startswith(("GPU-", "MIG-"))
+    if entry.isascii() and entry.isdigit():
+        return count is None or int(entry) < count
+    if entry.startswith("GPU-") and uuids:
+        return any(uuid.startswith(entry.lower()) for uuid in uuids)
+    return entry.startswith(("GPU-", "MIG-"))
 
 
 def _visible(case: Case) -> tuple[str, tuple[Evidence, ...]] | None:
@@ -359,6 +379,7 @@ RULES = (
         Severity.ERROR,
         "The program uses a physical index under CUDA_VISIBLE_DEVICES",
         visible_devices_renumbering,
+        explained_by=("visible-devices-invalid",),
     ),
     Rule("CD704", "mig-uuid-app-unsupported", Severity.ERROR, "The program cannot parse a GPU's UUID", mig_uuid_app_unsupported),
     Rule(

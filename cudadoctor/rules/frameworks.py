@@ -677,6 +677,7 @@ RULES = (
             "system-library-too-old",
             "msvc-runtime-missing",
             "jetson-generic-wheel",
+            "alloc-conf-malformed",
         ),
         essential=True,
     ),

@@ -144,7 +144,7 @@ def torch_proof_fails(case: Case) -> Iterable[Problem]:
 def proof_undetermined(case: Case) -> Iterable[Problem]:
     """A proof could not be brought to an end: its process hung or died.
 
-    What it checks: proofs that neither passed, failed nor were skipped.
+    What it checks: proofs that neither passed, failed nor were skipped, apart from those that a failed one took down with it.
 
     Why it matters: the layer is neither proven nor refuted; the verdict stays undetermined.
 
@@ -154,7 +154,9 @@ def proof_undetermined(case: Case) -> Iterable[Problem]:
 
     Sources: the child's exit status.
     """
-    unknown = [proof for proof in case.proofs if proof.outcome is ProofOutcome.UNKNOWN]
+    failed = {(proof.layer, proof.gpu, proof.because) for proof in case.proofs if proof.outcome is ProofOutcome.FAILED}
+    unended = [proof for proof in case.proofs if proof.outcome is ProofOutcome.UNKNOWN]
+    unknown = [proof for proof in unended if (proof.layer, proof.gpu, proof.because) not in failed]
     for proof in unknown[:1]:
         layers = ", ".join(sorted({TITLES[each.layer] for each in unknown}))
         yield Problem(
@@ -213,6 +215,7 @@ RULES = (
         explained_by=(
             *NO_DEVICE_CAUSES,
             *SWITCHES,
+            "cudnn-sublibrary-mix",
             "alloc-conf-malformed",
             "arch-missing-in-wheel",
             "torch-import-fails",

@@ -196,6 +196,7 @@ RULES = (
         Severity.ERROR,
         "PTX from a newer toolkit than the driver knows",
         ptx_newer_than_driver,
+        explained_by=("cuda-compat-in-image",),
         needs_gpu=True,
     ),
     Rule("CD223", "ptxas-too-old", Severity.ERROR, "The ptxas in use does not know the GPU", ptxas_too_old),

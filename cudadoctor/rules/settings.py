@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from cudadoctor.model.fact import known
-from cudadoctor.model.finding import Severity
+from cudadoctor.model.finding import Evidence, Severity
+from cudadoctor.model.proof import ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import TorchBuild
 from cudadoctor.rules import driver_fixes
 from cudadoctor.rules.circumstances import variable_evidence, variables
@@ -16,7 +17,6 @@ from cudadoctor.rules.questions import proofs_with_error, torch, torch_build
 
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-CUDA_ERROR_NO_BINARY_FOR_GPU = 209
 CUDA_ERROR_JIT_COMPILATION_DISABLED = 223
 """cuda.h."""
 ON = frozenset({"1", "true", "yes", "on"})
@@ -25,10 +25,10 @@ ON = frozenset({"1", "true", "yes", "on"})
 def ptx_jit_forced(case: Case) -> Iterable[Problem]:
     """CUDA_FORCE_PTX_JIT makes the driver ignore machine code and compile PTX instead.
 
-    What it checks: the variable, and whether kernels fail with error 209.
+    What it checks: the variable, and whether torch fails to compute while plain kernels run.
 
-    Why it matters: libraries that carry machine code only (most of torch's, cuBLAS, cuDNN) fail with error 209; the rest starts
-    slowly.
+    Why it matters: libraries that carry machine code only (most of torch's, cuBLAS, cuDNN) fail with error 209 or an internal one
+    of their own; the rest starts slowly.
 
     How to fix: unset it.
 
@@ -40,15 +40,15 @@ def ptx_jit_forced(case: Case) -> Iterable[Problem]:
         case,
         ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"),
         "makes the driver ignore machine code and compile PTX instead.",
-        "Libraries without PTX then fail with error 209, and everything starts slowly.",
-        CUDA_ERROR_NO_BINARY_FOR_GPU,
+        "Libraries without PTX then fail with error 209 or CUBLAS_STATUS_INTERNAL_ERROR, and everything starts slowly.",
+        _only_torch_fails(case),
     )
 
 
 def ptx_jit_disabled(case: Case) -> Iterable[Problem]:
     """CUDA_DISABLE_PTX_JIT keeps the driver from compiling PTX.
 
-    What it checks: the variable, and whether kernels fail with error 223.
+    What it checks: the variable, and whether a kernel's PTX is refused with error 223.
 
     Why it matters: programs that have no machine code for this GPU cannot start, although their PTX would do.
 
@@ -63,7 +63,7 @@ def ptx_jit_disabled(case: Case) -> Iterable[Problem]:
         ("CUDA_DISABLE_PTX_JIT", "CUDA_DISABLE_JIT"),
         "keeps the driver from compiling PTX.",
         "A program without machine code for this GPU fails although its PTX would run.",
-        CUDA_ERROR_JIT_COMPILATION_DISABLED,
+        proofs_with_error(case, CUDA_ERROR_JIT_COMPILATION_DISABLED),
     )
 
 
@@ -130,10 +130,20 @@ def jit_cache_off(case: Case) -> Iterable[Problem]:
     )
 
 
-def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str, breaks_with: int | None = None) -> Iterable[Problem]:
-    """A problem for each of the variables that is on: an error where a proof failed with the code that it brings about."""
+def _only_torch_fails(case: Case) -> tuple[Evidence, ...]:
+    """The computations of torch that failed, where everything below torch that ran is proven."""
+    failed = [proof for proof in case.proofs if proof.outcome is ProofOutcome.FAILED]
+    if any(proof.layer is not ProofLayer.TORCH for proof in failed):
+        return ()
+    words = ((proof, proof.error.name if proof.error is not None else proof.because or "") for proof in failed)
+    return tuple(
+        Evidence(fact=f"proofs.torch.{proof.kernel}", value=text, source=proof.target or "torch") for proof, text in words
+    )
+
+
+def _switched_on(case: Case, names: tuple[str, ...], does: str, why: str, broken: tuple[Evidence, ...] = ()) -> Iterable[Problem]:
+    """A problem for each of the variables that is on: an error where proofs failed as it makes them fail."""
     values = known(case.snapshot.environment)
-    broken = proofs_with_error(case, breaks_with) if breaks_with is not None else ()
     for name in names:
         value = values.get(name)
         if value is not None and value.strip().lower() in ON:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cudadoctor.model.fact import Missing, MissingReason, known, maybe
+from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
-from cudadoctor.model.snapshot import Platform, Toolkit
+from cudadoctor.model.snapshot import ErrorSeen, Platform, Toolkit
 from cudadoctor.model.versions import CudaVersion
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.driver import seen
@@ -34,7 +34,7 @@ def toolkit_incomplete(case: Case) -> Iterable[Problem]:
     """The toolkit that builds would use lacks parts.
 
     What it checks: the programs that nvcc starts, the headers that torch's own headers include (cuBLAS, cuSPARSE, cuSOLVER) and
-    the libraries to link with.
+    the libraries to link with; and texts in which the shell does not find such a program.
 
     Why it matters: without its own programs and headers nvcc compiles nothing; without the library headers extensions of torch
     stop with "cusparse.h: No such file or directory".
@@ -45,6 +45,10 @@ def toolkit_incomplete(case: Case) -> Iterable[Problem]:
 
     Sources: contents of the toolkit packages; torch/include/ATen/cuda.
     """
+    errors = case.errors("toolkit-program-missing")
+    if errors:
+        yield _without_program(case, errors)
+        return
     kit, version = chosen(case)
     lacking = kit.missing_parts
     if not lacking or not looked_for_toolkits(case.snapshot):
@@ -61,10 +65,26 @@ def toolkit_incomplete(case: Case) -> Iterable[Problem]:
     )
 
 
+def _without_program(case: Case, errors: tuple[ErrorSeen, ...]) -> Problem:
+    """nvcc looked for a program of its own and did not find it."""
+    program = errors[0].values["program"]
+    version = nvcc_version(case.snapshot)
+    wanted = CudaVersion.of(version.major, version.minor) if version is not None else None
+    return Problem(
+        subject="toolkit",
+        what=f"nvcc does not find {program.rpartition('/')[2]}, a program of its own toolkit"
+        + (f": {program}." if "/" in program else "."),
+        why="nvcc starts cudafe++, cicc, ptxas and fatbinary one after the other; without one of them it compiles nothing.",
+        evidence=(*seen(case, "toolkit-program-missing"), *version_evidence(build_toolkit(case.snapshot))),
+        remedies=toolkit_fixes.install_toolkit(case, wanted) or toolkit_fixes.install_fitting_toolkit(case),
+        severity=Severity.ERROR,
+    )
+
+
 def nvcc_fails(case: Case) -> Iterable[Problem]:
     """The nvcc that builds would use does not run.
 
-    What it checks: what `nvcc --version` answered: an error, a signal, or nothing within its time.
+    What it checks: what nvcc answered to `--version` and `--list-gpu-code`: an error, a signal, or nothing within its time.
 
     Why it matters: nothing can be compiled with it.
 
@@ -78,7 +98,7 @@ def nvcc_fails(case: Case) -> Iterable[Problem]:
     if kit is None:
         known(case.snapshot.toolkits)
         raise NotApplicableError("no nvcc would be chosen for builds")
-    version = kit.toolkit_version
+    version = kit.targets if _only_files_tell(kit) else kit.toolkit_version
     if not isinstance(version, Missing):
         return
     if version.reason not in (
@@ -87,15 +107,25 @@ def nvcc_fails(case: Case) -> Iterable[Problem]:
         MissingReason.TIMEOUT,
         MissingReason.PERMISSION_DENIED,
     ):
-        known(version)
+        known(kit.toolkit_version)
+        return
     yield Problem(
         subject="nvcc",
         what=f"{maybe(kit.nvcc) or kit.root} does not run: {version.detail or version.reason.value}.",
         why=f"Nothing can be compiled with it. {ONLY_WHEN_COMPILING}",
-        evidence=(Evidence(fact="toolkits.toolkit_version", value=version.detail, source=version.source or "nvcc"),),
+        evidence=(Evidence(fact="toolkits.nvcc", value=version.detail, source=version.source or "nvcc"),),
         remedies=toolkit_fixes.install_fitting_toolkit(case),
         severity=compiling_fault(case),
     )
+
+
+def _only_files_tell(kit: Toolkit) -> bool:
+    """Is the version known from the toolkit's files alone, although it has an nvcc that could have said it?"""
+    version = kit.toolkit_version
+    if not isinstance(version, Known) or not isinstance(kit.nvcc, Known):
+        return False
+    sources = (version.source, *(other.source for other in version.others))
+    return not any(source.startswith(kit.nvcc.value) for source in sources)
 
 
 def toolkit_links_differ(case: Case) -> Iterable[Problem]:

@@ -90,6 +90,16 @@ def test_mixed_cudnn(stack: Path, compile_library: Compile) -> None:
     assert str(stack / "cudnn_b") in report.problems[0].what
 
 
+def test_names_without_a_number_are_cudnns_last_resort(stack: Path, compile_library: Compile) -> None:
+    """The system's libcudnn_ops.so does not count where the part is found with its number."""
+    compile_library(stack / "system/libcudnn_ops.so")
+    source = 'const char names[] = "\\0libcudnn_ops.so.9\\0libcudnn_ops.so\\0";'
+    compile_library(stack / "cudnn_a/libcudnn.so.9", "-Wl,-soname,libcudnn.so.9", "-Wl,-rpath,$ORIGIN", source=source)
+    report = describe(extension(stack, compile_library, "libcudnn.so.9", folders="cudnn_a"), stack / "system")
+    assert {use.name for use in report.uses} >= {"libcudnn_ops.so.9", "libcudnn_ops.so"}
+    assert problems(report) == []
+
+
 def test_names_in_the_file_itself(stack: Path, compile_library: Compile) -> None:
     source = 'const char a[] = "\\0libcublas.so.12\\0libcuda.so.1\\0libother.so\\0";'
     path = extension(stack, compile_library, source=source)

@@ -91,7 +91,7 @@ FAULTS = (
     Fault("an empty cuBLAS first", empty_library_first("libcublas.so.13"), Expected("ld-library-path-shadow", "LD_LIBRARY_PATH")),
     Fault(
         "an empty part of cuDNN first",
-        empty_library_first("libcudnn_cnn.so.9"),
+        empty_library_first("libcudnn_graph.so.9"),
         Expected("ld-library-path-shadow", "LD_LIBRARY_PATH"),
     ),
     Fault(

@@ -20,8 +20,21 @@ int main() {
     float *x;
     CHECK(cudaMalloc(&x, 4));
     LAUNCH
-    CHECK(cudaGetLastError());
+    cudaError_t launched = cudaGetLastError();
+    if (launched == cudaErrorInvalidValue) {
+        std::fprintf(stderr, "Failed to launch twice kernel (error code %s)!\\n", cudaGetErrorString(launched));
+        return 1;
+    }
+    CHECK(launched);
     CHECK(cudaDeviceSynchronize());
+}
+"""
+MANY_REGISTERS = r"""
+extern "C" __global__ void many(float *x) {
+    float kept[192];
+    _Pragma("unroll") for (int i = 0; i < 192; ++i) kept[i] = x[i * blockDim.x + threadIdx.x];
+    __syncthreads();
+    _Pragma("unroll") for (int i = 0; i < 192; ++i) x[(191 - i) * blockDim.x + threadIdx.x] = kept[i] * kept[(i * 7) % 192];
 }
 """
 FORK = """
@@ -97,12 +110,13 @@ def torch_program(code: str, **env: str | None) -> Callable[[Machine, Path], Pro
     return make
 
 
-def launches(statement: str, *options: str) -> Callable[[Machine, Path], Program]:
-    """A CUDA C++ program with this launch in it."""
+def launches(statement: str, *options: str, kernel: str = "") -> Callable[[Machine, Path], Program]:
+    """A CUDA C++ program with this launch in it; a launch with wrong arguments is told in the words of NVIDIA's samples."""
 
     def make(machine: Machine, folder: Path) -> Program:
         exact = f"-arch=sm_{machine.capability.major}{machine.capability.minor}"
-        return Program([str(compiled_program(machine, folder, CHECKED.replace("LAUNCH", statement), *(options or (exact,))))])
+        source = CHECKED.replace("LAUNCH", statement).replace("int main", f"{kernel}int main")
+        return Program([str(compiled_program(machine, folder, source, *(options or (exact,))))])
 
     return make
 
@@ -183,6 +197,11 @@ FAULTS = (
     Fault("program: an index out of range", torch_program(ASSERTION), Expected("app-device-assert", "CUDA_LAUNCH_BLOCKING=1")),
     Fault("program: 2048 threads in a block", launches("twice<<<1, 2048, 128>>>(x);"), Expected("launch-config")),
     Fault("program: 1 MiB of shared memory", launches("twice<<<1, 32, 1 << 20>>>(x);"), Expected("launch-config")),
+    Fault(
+        "program: 1024 threads of too many registers",
+        launches("many<<<1, 1024>>>(x);", kernel=MANY_REGISTERS),
+        Expected("launch-config"),
+    ),
     Fault("program: Triton, too much shared memory", torch_program(TOO_MUCH_SHARED), Expected("launch-config")),
     Fault("program: code for another architecture", other_architecture, Expected("arch-missing-in-wheel")),
     Fault("program: PTX newer than the driver", newer_ptx, Expected("ptx-newer-than-driver", "cudadoctor archs")),

@@ -21,10 +21,14 @@ DRIVER_WORKS = {"driver-jit": "passed"}
 def code_for_another_architecture(machine: Machine, folder: Path) -> Check:
     """An nvcc that makes code of another major than the GPU's of every target.
 
-    It knows only targets of which the plain mma.sync kernels are made.
+    It refuses targets for one architecture only, so that the plain mma.sync kernels are compiled.
     """
     other = "sm_80" if machine.capability.major != 8 else "sm_90"
-    wrong = f"argv = ['-arch={other}' if word.startswith('-arch=') else word for word in argv]"
+    wrong = (
+        "if any(word.startswith('-arch=') and word[-1] in 'af' for word in argv):\n"
+        "    print('nvcc fatal   : Unsupported gpu architecture', file=sys.stderr)\n    raise SystemExit(1)\n"
+        f"argv = ['-arch={other}' if word.startswith('-arch=') else word for word in argv]"
+    )
     own = f"sm_{machine.capability.major}{machine.capability.minor}"
     targets = "\n".join(dict.fromkeys(("sm_80", "sm_90", own)))
     return Check(machine.with_toolkit(wrapped_nvcc(machine, folder / "cuda", wrong, targets)))

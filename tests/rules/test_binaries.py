@@ -396,6 +396,12 @@ def test_cudnn_from_two_folders_unless_torch_convolves() -> None:
     passed = Proof(layer=ProofLayer.TORCH, gpu=0, kernel="conv", target="", outcome=ProofOutcome.PASSED)
     results = evaluate(Case(snapshot, MATRICES, (passed,)), RULES)
     assert [f.name for f in results.findings if f.severity is not Severity.NOTE] == []
+    others_pass = structs.replace(passed, kernel="matmul")
+    results = evaluate(Case(snapshot, MATRICES, (others_pass, structs.replace(passed, outcome=ProofOutcome.FAILED))), RULES)
+    assert [(f.name, f.root) for f in results.findings if f.severity is Severity.ERROR] == [
+        ("cudnn-sublibrary-mix", True),
+        ("torch-proof-fails", False),
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(GENERATIONS))

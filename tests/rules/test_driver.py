@@ -176,6 +176,7 @@ def test_outcome(rule: str, snapshot: Snapshot, expected: Outcome) -> None:
     assert outcome(snapshot, rule) is expected
 
 
+OLD_COMPAT = broken(healthy(driver="580.159.04", cuda="12.8", torch="2.9.1+cu130"), 803)
 COMPAT = known((libcuda("/usr/local/cuda/compat/libcuda.so.1", LibraryOrigin.COMPAT),))
 
 
@@ -187,13 +188,26 @@ COMPAT = known((libcuda("/usr/local/cuda/compat/libcuda.so.1", LibraryOrigin.COM
         (MISMATCH, "nvml-version-mismatch"),
         (broken(healthy(), 803), "system-driver-mismatch"),
         (with_driver(broken(healthy(), 803), libcuda_copies=COMPAT), "cuda-compat-in-image"),
+        (with_driver(OLD_COMPAT, libcuda_copies=COMPAT), "cuda-compat-in-image"),
         (broken(healthy(), 804), "forward-compat-unsupported"),
         (broken(GENERATIONS["hopper"], 802), "fabric-manager-not-running"),
         (broken(healthy(), 805), "mps-connection-failed"),
         (broken(healthy(), 304), "cuda-init-fails"),
         (UNLOADED, "kernel-module-not-loaded"),
     ],
-    ids=["35", "34", "803 after an upgrade", "803", "803 with compat", "804", "802", "805", "304", "no module"],
+    ids=[
+        "35",
+        "34",
+        "803 after an upgrade",
+        "803",
+        "803 with compat",
+        "an older compat hides what the driver can do",
+        "804",
+        "802",
+        "805",
+        "304",
+        "no module",
+    ],
 )
 def test_one_root_for_what_cu_init_answers(snapshot: Snapshot, root: str) -> None:
     assert roots(judged(snapshot)) == [root]

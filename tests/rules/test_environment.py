@@ -65,6 +65,8 @@ TABLE: Table = {
         ("the beginning of a GPU's UUID", visible("GPU-0E6CF7F7", WITH_UUID), PASS),
         ("the UUID of another machine's GPU", visible("GPU-0123abcd", WITH_UUID), FAIL),
         ("cut on purpose", visible("0,1,-1"), PASS),
+        ("one twice", visible("0,1,0"), FAIL),
+        ("one twice behind the cut", visible("0,-1,0"), PASS),
         ("with the command that follows", visible("0,1 python train.py"), PASS),
         ("blanks inside", visible("0, all"), FAIL),
         ("beyond the GPUs that a text happens to show", visible("3", text_only(gpus=known((gpu("A100", "8.0"),)))), PASS),

@@ -6,8 +6,9 @@ import pytest
 from msgspec import structs
 
 from cudadoctor.matrices import Matrices
-from cudadoctor.model.fact import Missing, MissingReason
+from cudadoctor.model.fact import Known, Missing, MissingReason
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.model.versions import CudaVersion
 from tests.rules import builders
 from tests.rules.build_machines import (
     changed,
@@ -25,6 +26,9 @@ from tests.rules.build_machines import (
 from tests.rules.builders import said
 
 BROKEN = Missing(MissingReason.FAILED, "exit code 127: cannot execute binary file", "nvcc")
+OLD_NVCC = structs.replace(
+    kit("10.2"), toolkit_version=Known(CudaVersion.parse("10.2.89"), "/usr/local/cuda-10.2/bin/nvcc --version"), targets=BROKEN
+)
 TWO_RELEASES = (kit("12.8"), kit("11.8", found_by=("/usr/local/cuda-11.8",), chosen=False))
 
 CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
@@ -34,6 +38,7 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
     ("toolkit-incomplete", "unknown", machine(unasked("toolkits")), "unknown"),
     ("toolkit-incomplete", "no library headers", machine(toolkits(kit("12.8", missing=("cuSPARSE headers",)))), "note"),
     ("toolkit-incomplete", "no ptxas", machine(toolkits(kit("12.8", missing=("ptxas",)))), "warning"),
+    ("toolkit-incomplete", "the shell does not find cicc", told(said("toolkit-program-missing", program="/x/bin/cicc")), "error"),
     ("toolkit-headers-missing", "nothing built", machine(), "pass"),
     ("toolkit-headers-missing", "cusparse.h", told(said("toolkit-headers-missing", header="cusparse.h")), "error"),
     ("toolkit-libs-missing-at-link", "nothing built", machine(), "pass"),
@@ -45,6 +50,8 @@ CASES: tuple[tuple[str, str, Snapshot, str], ...] = (
         "not_applicable",
     ),
     ("nvcc-fails", "it runs", machine(), "pass"),
+    ("nvcc-fails", "its files tell the version", machine(toolkits(structs.replace(kit("12.8"), targets=BROKEN))), "warning"),
+    ("nvcc-fails", "too old to list its targets", machine(toolkits(OLD_NVCC)), "pass"),
     ("nvcc-fails", "no toolkit", machine(toolkits()), "not_applicable"),
     ("nvcc-fails", "unknown", machine(unasked("toolkits")), "unknown"),
     ("toolkit-links-differ", "one", machine(), "pass"),

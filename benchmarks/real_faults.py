@@ -3,7 +3,7 @@
     python benchmarks/real_faults.py [--only REGEX] [--jobs 3] [--python PATH] [--repeat 10] [--output FILE] [--texts] [--list]
 
 A fault is right where its root is named, nothing else is claimed, and the fix is the one that mends it. Then `check` is run
---repeat times in a row, and as often beside a program that computes on the GPU. Everything lives in the environment of the
+--repeat times in a row, and half as often beside a program that computes on the GPU. Everything lives in the environment of the
 children and in a temporary folder; at the end it is verified that the machine is as it was.
 """
 
@@ -125,7 +125,7 @@ def steady(machine: Machine, times: int, scratch: Path) -> dict[str, Any]:
     alone = steadiness.repeated(machine, times, scratch)
     found: dict[str, Any] = {"alone": _agreement(alone)}
     try:
-        busy, neighbour = steadiness.on_a_busy_gpu(machine, times, scratch)
+        busy, neighbour = steadiness.on_a_busy_gpu(machine, (times + 1) // 2, scratch)
     except NotHereError as reason:
         return {**found, "busy": str(reason)}
     same = {run.verdict for run in busy} == {run.verdict for run in alone}

@@ -30,6 +30,7 @@ from cudadoctor.cli_options import (
     ListFormat,
     ListFormatOption,
     LiveOption,
+    MachinesToCompare,
     MatrixChoice,
     NodeOption,
     NodesOption,
@@ -353,6 +354,22 @@ def recommend(
 
     options = command.RecommendOptions(tuple(gpu or ()), driver, python_version, platform)
     raise typer.Exit(command.run(options, python, format.value))
+
+
+@app.command(rich_help_panel=MANY)
+def compare(
+    machines: MachinesToCompare,
+    format: ListFormatOption = ListFormat.TEXT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say what differs between machines and matters: reports, snapshots or pasted texts, the first against the others."""
+    from cudadoctor.commands import compare as command
+    from cudadoctor.commands.output import OutputOptions
+
+    options = OutputOptions(format.value, output, quiet=quiet, verbosity=verbose)
+    raise typer.Exit(command.run(command.CompareOptions(tuple(machines), options)))
 
 
 fleet = typer.Typer(

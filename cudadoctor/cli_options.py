@@ -144,3 +144,6 @@ ReportPaths = Annotated[
 NodesOption = Annotated[
     str | None, _option("--nodes", "Nodes that should have reported: a list such as node[01-16,20], or a file.", "FILE|LIST")
 ]
+MachinesToCompare = Annotated[
+    list[str], typer.Argument(metavar="A B...", help="Reports, snapshots or pasted texts (one may be -); A is the reference.")
+]

@@ -1,0 +1,1 @@
+"""Two machines or more: what differs and matters."""

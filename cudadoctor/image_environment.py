@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cudadoctor.paths import is_file, is_folder
+
 MAX_BYTES = 4 * 1024 * 1024
 BUNDLE_ROOT = "rootfs"
 EXPORT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
@@ -17,7 +19,7 @@ SINGULARITY_DEFAULT = re.compile(r"^\"?\$\{\w+:-(.*)\}\"?$")
 def root_folder(folder: Path) -> Path:
     """The folder that stands for `/`: `rootfs` of an OCI bundle (config.json beside it), else the folder itself."""
     inner = folder / BUNDLE_ROOT
-    return inner if inner.is_dir() and not inner.is_symlink() and (folder / "config.json").is_file() else folder
+    return inner if is_folder(inner) and not inner.is_symlink() and is_file(folder / "config.json") else folder
 
 
 def image_environment(folder: Path) -> dict[str, str]:
@@ -26,7 +28,7 @@ def image_environment(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     found.update(_assignments(_text(root / "etc" / "environment")))
     scripts = root / ".singularity.d" / "env"
-    if scripts.is_dir() and not scripts.is_symlink():
+    if is_folder(scripts) and not scripts.is_symlink():
         for script in sorted(scripts.glob("*.sh")):
             found.update(_assignments(_text(script)))
     if root != folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from cudadoctor.model.finding import Severity
 from cudadoctor.model.snapshot import Snapshot, TextReading
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError, capability_of, release_of
+from cudadoctor.paths import is_file
 from cudadoctor.requirements import QUANTITIES, RequirementError, parse_requirements
 
 if sys.version_info >= (3, 11):
@@ -98,12 +98,23 @@ def find_policy(folder: Path, named: Path | None, matrices: Matrices) -> Policy:
     if named is not None:
         return read_policy(named, matrices)
     own = folder / OWN_FILE
-    if os.path.lexists(own):  # also a dangling link: a gate that is meant to be there is never passed over
+    if _is_there(own):
         return read_policy(own, matrices, OWN_FILE)
     shared = folder / SHARED_FILE
-    if shared.is_file() and f"[{TABLE}".encode() in _beginning(shared):
+    if _is_there(shared) and is_file(shared) and f"[{TABLE}".encode() in _beginning(shared):
         return read_policy(shared, matrices, SHARED_FILE)
     return NO_POLICY
+
+
+def _is_there(path: Path) -> bool:
+    """Is there such an entry, also a dangling link? PolicyError where it may not be seen: a gate is never passed over."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise PolicyError(f"{path}: {error.strerror or error}") from error
+    return True
 
 
 def read_policy(path: Path, matrices: Matrices, shown: str = "") -> Policy:

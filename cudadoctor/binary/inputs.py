@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cudadoctor.paths import exists, is_folder
 from cudadoctor.process import ProgramNotFoundError
 
 if TYPE_CHECKING:
@@ -83,9 +84,15 @@ class Interpreter:
 def locate(argument: str, interpreter: Interpreter) -> ScanInput:
     """What an argument names: an existing path, else a package of the interpreter. Raises InputError."""
     path = Path(argument)
-    if path.is_dir():
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise InputError(f"cannot read {argument}: {error.strerror}") from error
+    except (OSError, ValueError):
+        pass  # not there: perhaps a package's name
+    if is_folder(path):
         return ScanInput(InputKind.FOLDER, argument, argument)
-    if path.exists():
+    if exists(path):
         kind = InputKind.WHEEL if path.suffix in {".whl", ".zip"} else InputKind.FILE
         return ScanInput(kind, argument, argument)
     if os.sep in argument or argument.endswith((".so", ".whl", ".dll")):
@@ -157,7 +164,7 @@ def find_package(name: str, folders: Sequence[str]) -> tuple[str, ...] | None:
             return tuple(recorded_files(record, folder))
     for folder in folders:
         module = Path(folder, name.replace("-", "_"))
-        if module.is_dir():
+        if is_folder(module):
             return tuple(folder_files(str(module)))
     return None
 

@@ -20,6 +20,7 @@ from cudadoctor.binary.inputs import InputError, folder_files, normalised, recor
 from cudadoctor.binary.ptxas import named_targets
 from cudadoctor.binary.sonames import is_nvidia
 from cudadoctor.binary.source import BinaryError, FileSource
+from cudadoctor.paths import exists, is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +81,7 @@ def installed_packages(folders: Sequence[str], modules: Sequence[str] = ()) -> t
                 package = _of_metadata(folder, entry, names)
                 found.setdefault(package.name, package)
         for name in modules:
-            if not _has_metadata(name, found) and _module(name) in names and Path(folder, _module(name)).is_dir():
+            if not _has_metadata(name, found) and _module(name) in names and is_folder(Path(folder, _module(name))):
                 found[name] = InstalledPackage(name, folder, module=_module(name))
     return tuple(found.values())
 
@@ -90,7 +91,7 @@ def _of_metadata(folder: str, entry: str, names: frozenset[str]) -> InstalledPac
     stem, _, version = entry.removesuffix(".dist-info").rpartition("-")
     name = normalised(stem)
     record = Path(folder, entry, "RECORD")
-    if record.exists() or _module(name) not in names:
+    if exists(record) or _module(name) not in names:
         return InstalledPackage(name, folder, version, record)
     return InstalledPackage(name, folder, version, module=_module(name))
 

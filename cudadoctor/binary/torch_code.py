@@ -12,6 +12,7 @@ from cudadoctor.binary.elf_code import registered_modules
 from cudadoctor.binary.formats import FileKind, open_binary
 from cudadoctor.binary.source import BinaryError, FileSource, MeteredSource
 from cudadoctor.model.binaries import Place
+from cudadoctor.paths import is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def torch_code(lib_folder: str) -> TorchCode | None:
     """
     for name in TORCH_LIBRARIES:
         path = Path(lib_folder, name)
-        if path.is_file():
+        if is_file(path):
             found = _usual_targets(path)
             if found:
                 return TorchCode(str(path), found)

@@ -18,6 +18,8 @@ from cudadoctor.report import RENDERERS, Charset, Detail, JudgedFile, RenderOpti
 
 FILE_WIDTH = 100
 """Columns of a text report that goes to a file or a pipe."""
+MOST_DIGITS = 9
+"""Of a number in a variable; longer ones are no widths, and Python refuses to read those of some thousand digits."""
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 SUMMARY_LIMIT_BYTES = 1024 * 1024
 """GitHub refuses a step's summary that is larger."""
@@ -162,7 +164,7 @@ def render_options(options: OutputOptions) -> RenderOptions:
 
 def int_or(text: str | None, default: int) -> int:
     """The number in the text, or the default where it holds none."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else default
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else default
 
 
 def _colour(stream: TextIO) -> bool:

@@ -22,6 +22,7 @@ from cudadoctor.model.redact import NOBODY, Identity, redact
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError
+from cudadoctor.paths import is_folder
 from cudadoctor.policy import Policy, PolicyError, find_policy, with_policy_shown
 from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of
 from cudadoctor.preflight_judgement import judge, target_sentence
@@ -162,8 +163,8 @@ def _installed(options: PreflightOptions, matrices: Matrices) -> Snapshot:
         if variables:
             raise UsageError("--env belongs to --root; this machine's variables are those of the shell")
         return installed_here(matrices, options.python, options.timeout)
-    if not options.root.is_dir():
-        raise UsageError(f"{options.root} is no folder")
+    if not is_folder(options.root):
+        raise UsageError(f"{options.root} is no folder that can be read")
     system = image_system(options.root, variables)
     return installed_below(system, matrices, options.python, options.timeout)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from cudadoctor.dockerfile.state import Image, InstalledTorch
 from cudadoctor.matrices import Matrices
@@ -228,7 +228,7 @@ def _allowed(text: str, version: str, specifier: str) -> bool:
         return text == version or text == f"{version}.0"
     try:
         return Version(text) in SpecifierSet(specifier)
-    except (InvalidSpecifier, InvalidVersion):
+    except ValueError:  # InvalidSpecifier, InvalidVersion, or a number longer than Python reads
         return True
 
 

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cudadoctor.paths import is_folder
+
 
 def cache_key(*parts: object) -> str:
     """A file name that stands for exactly these parts (JSON values)."""
@@ -40,14 +42,7 @@ def user_cache_folder(env: Mapping[str, str]) -> Path | None:
         return Path(env["XDG_CACHE_HOME"]) / "cudadoctor" / "kernels"
     home = env.get("LOCALAPPDATA" if sys.platform == "win32" else "HOME", "")
     base = Path(home) if sys.platform == "win32" else Path(home) / ".cache"
-    return base / "cudadoctor" / "kernels" if Path(home).is_absolute() and _is_folder(home) else None
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except (OSError, ValueError):  # not to be looked into, or a NUL byte
-        return False
+    return base / "cudadoctor" / "kernels" if Path(home).is_absolute() and is_folder(home) else None
 
 
 class CompileCache:

@@ -72,7 +72,7 @@ def origin_of(real_path: str, conda_prefix: str = "") -> LibraryOrigin:
     for pattern, origin in ORIGINS:
         if pattern.search(real_path):
             return origin
-    if conda_prefix and real_path.startswith(conda_prefix.rstrip("/") + "/"):
+    if conda_prefix.strip("/") and real_path.startswith(conda_prefix.rstrip("/") + "/"):
         return LibraryOrigin.CONDA
     if SYSTEM_FOLDERS.search(real_path):
         return LibraryOrigin.DRIVER if DRIVER_LIBRARY.match(real_path.rsplit("/", 1)[-1]) else LibraryOrigin.SYSTEM

@@ -60,7 +60,7 @@ MIB = 1024 * 1024
 HEADER = re.compile(
     r"NVIDIA-SMI\s+(?P<smi>[\d.]+)\s.*?(?:Driver|KMD) Version:\s*(?P<driver>[\d.]+)(?:\s+CUDA(?: UMD)? Version:\s*(?P<cuda>\S+))?"
 )
-LIST_GPU = re.compile(r"GPU (?P<index>\d+): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)")
+LIST_GPU = re.compile(r"GPU (?P<index>\d{1,4}): (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)")
 LIST_MIG = re.compile(r"^[ \t]+MIG (?P<profile>\S+)[ \t]+Device[ \t]+\d+:", re.MULTILINE)
 UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
 COMPUTE_MODES = {
@@ -182,6 +182,8 @@ def _query(system: System, program: str, timeout: float) -> Fact[tuple[Gpu, ...]
     failure = unsuccessful(completed, timeout, SOURCE)
     if failure is not None:
         return failure
+    if not completed.stdout.strip():
+        return Missing(MissingReason.PARSE_ERROR, "it lists nothing, not even that there is no GPU", SOURCE)
     try:
         return Known(parse_query(completed.stdout, fields), SOURCE)
     except ValueError as error:

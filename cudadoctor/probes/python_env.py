@@ -169,7 +169,7 @@ def _inside(system: System, folder: str) -> tuple[str, ...]:
     if system.platform == "win32":
         names = (rf"{folder}\Scripts\python.exe", rf"{folder}\python.exe")
     else:
-        names = (f"{folder}/bin/python", f"{folder}/bin/python3")
+        names = (f"{folder.rstrip('/')}/bin/python", f"{folder.rstrip('/')}/bin/python3")
     return tuple(name for name in names if system.which(name))
 
 

@@ -122,11 +122,11 @@ def _triton_brings_too_old(case: Case) -> Iterable[Problem]:
     if variable_evidence(case.snapshot, "TRITON_PTXAS_PATH"):
         raise NotApplicableError("TRITON_PTXAS_PATH names another ptxas")
     # Imported late, as the matrix is: `packaging` takes longer to import than most rules to run.
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
     try:
         release = case.matrices.ecosystem.triton_release(Version(found.package_version))
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number longer than Python reads
         return
     named = binaries.targets_of_triton(case)
     for gpu in gpus:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from cudadoctor.model.fact import Known, Missing, MissingReason, maybe
 from cudadoctor.model.finding import Evidence
@@ -47,7 +47,7 @@ def version_of(text: str) -> Version | None:
     """The version of a Python package; None where the text is none."""
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number longer than Python reads
         return None
 
 

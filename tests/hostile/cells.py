@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +78,25 @@ class Thing:
             if self.on_hosts_only and isinstance(read_kind(RealSystem()), Known):
                 raise ImpossibleHereError(f"inside a container, where {self.name} is not looked at")
             path = self.path(prey)
-            if not os.path.lexists(path):
-                raise ImpossibleHereError(f"no {self.name} on this machine")
             own(path, prey.folder)
-            hostility(path)
+            try:
+                hostility(path)
+            except FileNotFoundError as error:
+                raise ImpossibleHereError(f"no {self.name} on this machine") from error
             return {"conditions": {"humble": True}}
 
         return prepare
 
 
-SMI = Expected(("driver.nvidia_smi", r"errors"), errors=("nvidia-smi-hangs", "nvidia-smi-fails"), exits=(0, 1, 4))
+LINKED = r"libraries\.copies\[.*\]\.real_path"
+"""Where a library that is a link leads to is what it is."""
+SMI = Expected(
+    ("driver.nvidia_smi", r"errors"),
+    errors=("nvidia-smi-hangs", "nvidia-smi-fails"),
+    exits=(0, 1, 4),
+    other_values=(r"driver\.nvidia_smi\.(code|message)",),
+    reasons=("driver", "gpus"),
+)
 NVCC = Expected(
     ("toolkits", "errors", "libraries"),
     ("nvcc",),
@@ -114,7 +122,10 @@ LIBCUDA = Expected(
     exits=(0, 1, 4),
 )
 NVML = Expected(
-    ("driver", "gpus", "errors", "libraries"), errors=("driver-call-hangs",), exits=(0, 1, 4), other_values=(r"driver\.nvml\.",)
+    ("driver", "gpus", "errors", "libraries"),
+    errors=("driver-call-hangs",),
+    exits=(0, 1, 4),
+    other_values=(r"driver\.nvml\.", LINKED),
 )
 NVRTC = Expected(
     ("toolkits", "libraries", "errors"),
@@ -184,7 +195,7 @@ THINGS = (
         "libcudart",
         h.LIBRARY,
         lambda prey: prey.folder / "lib" / "libcudart.so.12",
-        Expected(("libraries",)),
+        Expected(("libraries",), other_values=(LINKED,)),
         "10 GB",
     ),
     Thing(
@@ -218,6 +229,7 @@ THINGS = (
         lambda prey: prey.site / "torch" / "version.py",
         TORCH,
         "named pipe",
+        {"endless numbers": replace(TORCH, other_values=(r"python\.torch\.(torch_version|location)",))},
     ),
     Thing("torch/__init__.py", h.FILE, lambda prey: prey.site / "torch" / "__init__.py", TORCH, "no UTF-8"),
 )

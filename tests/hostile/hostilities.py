@@ -23,6 +23,9 @@ NOT_TEXT = b"caf\xe9 \xff\xfe \xed\xa0\x80 \x00\n"
 TERMINAL = "\x1b[31m\x1b]0;title\x07\x1b[2J\u202eetar\u2066\n"
 FOREIGN = "nvcc: schwerwiegender Fehler: Datei nicht gefunden — Treiberversion: 535,104,05\n見つかりません\n"
 ABSURD = "release 99999999999999999999999999.1, V9.9 Driver Version: 9.9.9.9.9.9 CUDA Version: 999999999999999999.9 -1 NaN\n"
+DIGITS = "9" * 5000
+"""Of a number that Python refuses to read (its limit is 4300)."""
+ENDLESS_NUMBERS = f"release {DIGITS}.{DIGITS}, V{DIGITS} Driver Version: {DIGITS}.{DIGITS} CUDA Version: {DIGITS}.{DIGITS}\n"
 HUGE = 10 << 30
 """Bytes of a sparse file: more than the doctor may read."""
 
@@ -149,6 +152,7 @@ PROGRAM: Mapping[str, Hostility] = {
     "localised, exit 2": says(stderr=FOREIGN, exit_code=2),
     "terminal codes": says(stdout=TERMINAL, stderr=TERMINAL),
     "absurd numbers": says(stdout=ABSURD),
+    "endless numbers": says(stdout=ENDLESS_NUMBERS * 2),
     "deep JSON": says(stdout="[" * 100_000 + "\n" + '{"event": ' * 20_000 + "\n"),
 }
 FILE: Mapping[str, Hostility] = {
@@ -161,6 +165,9 @@ FILE: Mapping[str, Hostility] = {
     "binary": content(GARBAGE * 10),
     "no UTF-8": followed_by(NOT_TEXT),
     "deep JSON": content(b'{"cuda": ' * 100_000),
+    "endless numbers": content(
+        f"#define CUDA_VERSION {DIGITS}\n#define CUDNN_MAJOR {DIGITS}\n__version__ = '{DIGITS}.1+cu124'\ncuda = '12.4'\n".encode()
+    ),
     "absurd numbers": content(ABSURD.encode() + b"#define CUDA_VERSION 999999\n" + b'{"cuda": {"version": "9e999"}}'),
 }
 FOLDER: Mapping[str, Hostility] = {

@@ -76,7 +76,8 @@ def machine_a(folder: Path) -> Prey:
 def machine_without_gpu(folder: Path) -> Prey:
     """The same without driver and GPU: no library, no nvidia-smi."""
     prey = machine_a(folder)
-    for path in (*(folder / "lib").iterdir(), folder / "bin" / "nvidia-smi"):
+    of_driver = (path for path in (folder / "lib").iterdir() if not path.name.startswith("libcudart"))
+    for path in (*of_driver, folder / "bin" / "nvidia-smi"):
         path.unlink()
     return prey
 

@@ -108,15 +108,21 @@ def cwd_cells() -> Iterator[Cell]:
             yield Cell(file, name, policy(file, make), expected, telling)
 
     def leave(prey: Prey) -> Mapping[str, Any]:
-        leave_first = f"import os, runpy; os.rmdir({str(prey.shadows)!r}); "
-        code = f"{leave_first}runpy.run_path({str(ENTRY_POINT)!r}, run_name='__main__')"
-        return {
-            "cwd": prey.shadows,
-            "watched": (prey.home, prey.site, prey.toolkit),
-            "program": (sys.executable, "-c", code, "check"),
-        }
+        program = beginning_with(f"os.rmdir({str(prey.shadows)!r})")
+        return {"cwd": prey.shadows, "watched": (prey.home, prey.site, prey.toolkit), "program": program}
 
     yield Cell("cwd", "removed", leave, SAME, in_ci=True)
+
+    def shut(prey: Prey) -> Mapping[str, Any]:
+        return {"program": beginning_with("os.chmod('.', 0o600)"), "conditions": {"humble": True}}
+
+    yield Cell("cwd", "unsearchable", shut, NOWHERE, in_ci=True)
+
+
+def beginning_with(statement: str) -> tuple[str, ...]:
+    """The doctor, in whose process the statement is run first."""
+    code = f"import os, runpy; {statement}; runpy.run_path({str(ENTRY_POINT)!r}, run_name='__main__')"
+    return (sys.executable, "-c", code, "check")
 
 
 def limit_cells() -> Iterator[Cell]:

@@ -82,13 +82,15 @@ DEVICES = changing(
     errors=("visible-devices-invalid", "visible-devices-hide-all", "no-device-visible"),
 )
 TOOLKITS = changing("toolkits", "libraries", layers=("nvcc",), errors=("cuda-home-wrong", "cuda-home-malformed"))
+ANOTHER_PYTHON = changing("python", "libraries", "toolkits", layers=("torch",))
+"""The one that PATH leads to, or of another folder."""
 PLACES: Mapping[str, Expected] = {
     "HOME": SAME,
     "XDG_CACHE_HOME": SAME,
     "TMPDIR": changing("toolkits", layers=("nvcc",)),
     "CUDA_HOME": TOOLKITS,
     "CONDA_PREFIX": changing("libraries"),
-    "VIRTUAL_ENV": SAME,
+    "VIRTUAL_ENV": ANOTHER_PYTHON,
     "PYTHONUSERBASE": SAME,
 }
 WORDS: Mapping[str, Expected] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 import typer.core
@@ -408,16 +408,16 @@ def run() -> NoReturn:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        _drop_stdout()
+        _drop(sys.stdout)
         sys.exit(ExitCode.OK)
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_FAILS:
             _report_bug(error)
-        _drop_stdout()
-        print(f"cudadoctor: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        _drop(sys.stdout)
+        _say(f"cudadoctor: cannot write to standard output: {error.strerror}")
         sys.exit(ExitCode.USAGE)
     except KeyboardInterrupt:
-        print("cudadoctor: interrupted", file=sys.stderr)
+        _say("cudadoctor: interrupted")
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as bug:  # noqa: BLE001  # the last line of defence: a bug of ours ends with its own exit code
         _report_bug(bug)
@@ -425,9 +425,16 @@ def run() -> NoReturn:
 
 
 def _report_bug(bug: Exception) -> NoReturn:
-    print(f"cudadoctor: a bug of cudadoctor: {type(bug).__name__}: {bug}", file=sys.stderr)
-    print(_where(bug), file=sys.stderr)
+    _say(f"cudadoctor: a bug of cudadoctor: {type(bug).__name__}: {bug}\n{_where(bug)}")
     sys.exit(ExitCode.INTERNAL)
+
+
+def _say(text: str) -> None:
+    """Print the text to standard error; where that cannot be written either, the exit code alone has to tell."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
 
 
 def _where(bug: BaseException) -> str:
@@ -438,7 +445,7 @@ def _where(bug: BaseException) -> str:
     return "\n".join(f"  at {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
-def _drop_stdout() -> None:
-    from cudadoctor.commands.output import drop_stdout
+def _drop(stream: TextIO) -> None:
+    from cudadoctor.commands.output import drop
 
-    drop_stdout()
+    drop(stream)

@@ -79,13 +79,13 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         raise  # whoever read it has enough
     except OSError as error:
-        drop_stdout()
+        drop(sys.stdout)
         raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
-def drop_stdout() -> None:
-    """Point standard output nowhere, so that the interpreter's last flush cannot fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def drop(stream: TextIO) -> None:
+    """Point standard output or standard error nowhere, so that the interpreter's last flush cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _write_file(text: str, path: Path) -> None:

@@ -179,10 +179,10 @@ def _nothing_passed_in(case: Case) -> Iterable[Problem]:
         bridge = Evidence(fact="driver.device_nodes", value="no /dev/dxg in this container", source="/dev")
         yield _started_without(case, (bridge,), Confidence.LIKELY)
         return
+    if _host_shows_no_gpu(case):
+        raise NotApplicableError("no NVIDIA GPU on the host's PCI bus")
     host_gpus = pci_gpus(case.snapshot, NVIDIA_VENDOR)
     if not host_gpus and not isinstance(driver.kernel_module, Known):
-        if isinstance(driver.pci_devices, Known):
-            raise NotApplicableError("no NVIDIA GPU on the host's PCI bus")
         known(driver.kernel_module)
         return
     proof = (
@@ -194,6 +194,14 @@ def _nothing_passed_in(case: Case) -> Iterable[Problem]:
         ),
     )
     yield _started_without(case, proof, Confidence.CERTAIN)
+
+
+def _host_shows_no_gpu(case: Case) -> bool:
+    """Do the host's PCI bus and modules, which containers see, show no NVIDIA GPU? Under WSL they never show one."""
+    driver = case.snapshot.driver
+    if in_wsl(case) or pci_gpus(case.snapshot, NVIDIA_VENDOR) or isinstance(driver.kernel_module, Known):
+        return False
+    return isinstance(driver.pci_devices, Known)
 
 
 def container_visible_devices_none(case: Case) -> Iterable[Problem]:
@@ -218,6 +226,8 @@ def container_visible_devices_none(case: Case) -> Iterable[Problem]:
     nodes = [node for node in maybe(case.snapshot.driver.device_nodes) or () if GPU_NODE.match(node.path)]
     if driver_works(case.snapshot) or nodes:
         return
+    if _host_shows_no_gpu(case):
+        raise NotApplicableError("no NVIDIA GPU on the host's PCI bus")
     yield Problem(
         subject=GIVEN_DEVICES,
         what=f"{GIVEN_DEVICES}={value!r} tells the container runtime to pass no GPU into this container.",

@@ -91,6 +91,7 @@ Result nvmlSystemGetCudaDriverVersion_v2(int *out) {
     *out = atoi(value);
     return OK;
 }
+Result nvmlSystemGetCudaDriverVersion(int *out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
 Result nvmlDeviceGetCount_v2(unsigned *out) {
     char value[16];
     enter("nvmlDeviceGetCount");
@@ -175,3 +176,4 @@ Result nvmlDeviceGetTemperature(Device d, int sensor, unsigned *out) { (void)sen
 Result nvmlDeviceGetPowerUsage(Device d, unsigned *out) { return small(d, "power", out); }
 Result nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned *out) { return small(d, "limit", out); }
 Result nvmlDeviceGetUtilizationRates(Device d, unsigned *out) { return small(d, "utilization", out); }
+Result nvmlDeviceGetNvLinkState(Device d, unsigned link, unsigned *out) { (void)d; (void)link; (void)out; return NOT_SUPPORTED; }

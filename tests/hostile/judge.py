@@ -68,6 +68,7 @@ def _faults_of_report(run: Run, plain: Run, expected: Expected, folders: tuple[s
         from_json(run.stdout, Report)
     except DocumentError as error:
         yield f"the report does not validate: {error}"
+        return
     yield from faults_of_facts(run, plain, expected, folders)
     yield from _faults_of_proofs(run, plain, expected)
     wrong = _errors(run) - _errors(plain) - set(expected.errors)

@@ -18,11 +18,13 @@ from cudadoctor.model.fact import Missing, MissingReason, known
 from cudadoctor.model.report import Report
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.probes import ProbeOptions, collect
+from cudadoctor.probes.container import read_container
 from cudadoctor.rooted_system import RootedSystem
 from cudadoctor.system import RealSystem
-from tests.fakes.roots import LINUX, fill
+from tests.fakes.fakebin import fake_program
+from tests.fakes.roots import LINUX, fill, linux
 from tests.hostile.doctor import Run
-from tests.hostile.hostilities import FILE, FOLDER, Hostility
+from tests.hostile.hostilities import FILE, FOLDER, PROGRAM, Hostility
 from tests.hostile.judge import Expected, facts, faults_of_facts
 
 GPU = "/sys/bus/pci/devices/0000:01:00.0"
@@ -157,6 +159,20 @@ def test_a_hostile_folder(path: str, hostility: str, tmp_path: Path, plain: Run)
     make: Hostility = FOLDER[hostility]
     make(root / path.lstrip("/"))
     check(snapshot_of(rooted(root)), plain, OF_FOLDERS)
+
+
+@pytest.mark.parametrize("hostility", [name for name in PROGRAM if name not in {"unreadable", "not executable"}])
+def test_a_hostile_tool_of_containers_on_a_host(hostility: str, tmp_path: Path) -> None:
+    """What benchmarks/hostile_machines.py cannot ask where it runs in a container itself."""
+    tool = fake_program(tmp_path / "usr/bin/nvidia-ctk", "NVIDIA Container Toolkit CLI version 1.17.4\n")
+    fake_program(tmp_path / "usr/bin/docker", "Docker version 27.3.1\n")
+    system = linux(tmp_path, environ={"PATH": "/usr/bin"})
+    plain = read_container(system)
+    PROGRAM[hostility](tool)
+    container = read_container(system)
+    assert known(plain.nvidia_toolkit) == "1.17.4"
+    assert isinstance(container.nvidia_toolkit, Missing) or hostility in {"localised", "absurd numbers"}
+    assert (container.kind, container.docker_snap) == (plain.kind, plain.docker_snap)
 
 
 class Refusing(RootedSystem):

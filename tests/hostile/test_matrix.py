@@ -15,7 +15,7 @@ import pytest
 from cudadoctor.commands.output import write
 from cudadoctor.rules.registry import RULES
 from tests.hostile.cells import Cell, own
-from tests.hostile.doctor import ENTRY_POINT, ImpossibleHereError, Run
+from tests.hostile.doctor import ENTRY_POINT, LAUNCHER, ImpossibleHereError, Run
 from tests.hostile.machine import RULE, Prey, machine_a
 from tests.hostile.matrix import all_cells, faults_of, plain_run, run_cell
 
@@ -107,6 +107,25 @@ def test_output_that_goes_nowhere_is_an_error(command: list[str]) -> None:
     assert done.returncode == 2
     assert done.stderr.decode().count("\n") == 1
     assert b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("scan", "{shut}/libx.so"), "Permission denied"),
+        (("preflight", "--root", "{shut}/root"), "no folder that can be read"),
+        (("preflight", "--dockerfile", "{shut}/Dockerfile"), "Permission denied"),
+        (("check", "--snapshot", "{shut}/report.json"), "Permission denied"),
+    ],
+)
+def test_a_path_in_a_folder_that_may_not_be_searched(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o600)
+    argv = [sys.executable, "-IS", str(LAUNCHER), '{"humble": true}', sys.executable, str(ENTRY_POINT)]
+    done = subprocess.run([*argv, *(each.format(shut=shut) for each in arguments)], capture_output=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr.decode()
+    assert done.stderr.decode().count("\n") == 1
 
 
 def test_output_into_a_pipe_or_through_a_link_leaves_them_what_they_are(tmp_path: Path) -> None:

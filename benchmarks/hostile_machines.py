@@ -1,6 +1,6 @@
 """Runs `cudadoctor check` on machines with one hostile thing at a time, all of the matrix, and prints what did not hold.
 
-    python benchmarks/hostile_machines.py [--only REGEX] [--machine A|"no GPU"]... [--jobs 2] [--package FOLDER]
+    python benchmarks/hostile_machines.py [--only REGEX] [--machine A|"no GPU"|files]... [--jobs 2] [--package FOLDER]
 
 Then the score as Markdown: for each thing, and for each hostility, the runs, those right and wrong, and their seconds.
 `--package` takes the doctor from another checkout, e.g. an older one, to compare. A run takes one to six seconds; what hangs
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,11 @@ from tests.hostile import doctor  # noqa: E402 - after the path
 from tests.hostile.cells import Cell  # noqa: E402
 from tests.hostile.machine import MACHINE_KINDS, Prey  # noqa: E402
 from tests.hostile.matrix import TIMEOUT_S, all_cells, faults_of, plain_run, run_cell  # noqa: E402
+from tests.hostile.system_files import SystemCell, as_run, rooted, snapshot_of, system_cells  # noqa: E402
+from tests.hostile.system_files import machine as system_machine  # noqa: E402
+
+FILES_ALONE = "files"
+"""A machine that is only files below a folder, asked in this process."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Outcome:
     """How one cell went; no seconds where its conditions cannot be made on this machine."""
 
     machine: str
-    cell: Cell
+    cell: Cell | SystemCell
     faults: Sequence[str]
     seconds: float | None
 
@@ -61,13 +67,24 @@ def outcomes(machine: str, cells: Sequence[Cell], jobs: int, scratch: Path) -> I
     suspects: list[Cell] = []
     with ThreadPoolExecutor(jobs) as workers:
         folders = (scratch / str(number) for number in range(len(cells)))
-        for found in workers.map(lambda pair: outcome(pair[0], machine, pair[1], plain), zip(cells, folders, strict=False)):
-            if found.faults and found.seconds is not None:
-                suspects.append(found.cell)
+        found = workers.map(lambda cell, folder: outcome(cell, machine, folder, plain), cells, folders)
+        for cell, result in zip(cells, found, strict=True):
+            if result.faults and result.seconds is not None:
+                suspects.append(cell)
             else:
-                yield found
+                yield result
     for number, cell in enumerate(suspects):
         yield outcome(cell, machine, scratch / f"again-{number}", plain)
+
+
+def system_outcomes(only: str, scratch: Path) -> Iterator[Outcome]:
+    """The cells of files of the system, one after the other in this process."""
+    plain = as_run(snapshot_of(rooted(system_machine(scratch / "plain"))))
+    for number, cell in enumerate(system_cells()):
+        if re.search(only, cell.name):
+            started = time.monotonic()
+            faults = cell.faults(scratch / str(number), plain)
+            yield Outcome(FILES_ALONE, cell, faults, time.monotonic() - started)
 
 
 def table(title: str, results: Sequence[Outcome], row: Callable[[Outcome], str]) -> Iterator[str]:
@@ -102,7 +119,7 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
-    parser.add_argument("--machine", action="append", choices=list(MACHINE_KINDS))
+    parser.add_argument("--machine", action="append", choices=[*MACHINE_KINDS, FILES_ALONE])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--package", type=Path)
     options = parser.parse_args()
@@ -110,9 +127,10 @@ def main() -> None:
         use_package(options.package.resolve())
     cells = [cell for cell in all_cells() if re.search(options.only, cell.name)]
     results: list[Outcome] = []
-    for machine in options.machine or list(MACHINE_KINDS):
+    for machine in options.machine or [*MACHINE_KINDS, FILES_ALONE]:
         scratch = Path(tempfile.mkdtemp())
-        for result in outcomes(machine, cells, options.jobs, scratch):
+        of_files = machine == FILES_ALONE
+        for result in system_outcomes(options.only, scratch) if of_files else outcomes(machine, cells, options.jobs, scratch):
             results.append(result)
             for fault in result.faults:
                 print(f"{machine}, {result.cell.name}: {fault[:300]}", flush=True)

@@ -50,8 +50,8 @@ def home_cells() -> Iterator[Cell]:
         for thing, where in (("HOME", "."), ("cache folder", "cache"), ("kernels' cache", "cache/cudadoctor/kernels")):
             if where == "." and name in {"absent", "folder", "link loop", "dangling link", "named pipe", "file", "empty"}:
                 continue
-            yield Cell(thing, name, home(make, where), SAME, (thing, name) in {("cache folder", "named pipe")})
-    yield Cell("HOME", "read-only", home(lambda path: path.chmod(0o555), "."), SAME, in_ci=True)
+            yield Cell(thing, name, home(make, where), SAME)
+    yield Cell("HOME", "read-only", home(lambda path: path.chmod(0o555), "."), SAME)
     yield Cell("cache folder", "read-only", home(lambda path: path.chmod(0o555), "cache"), SAME)
 
     def with_file(make: h.Hostility, where: str) -> Prepare:
@@ -65,7 +65,7 @@ def home_cells() -> Iterator[Cell]:
         return prepare
 
     for name, make in h.FILE.items():
-        yield Cell("scan cache", name, with_file(make, "cache/cudadoctor/scan.json"), SAME, name == "deep JSON")
+        yield Cell("scan cache", name, with_file(make, "cache/cudadoctor/scan.json"), SAME)
 
 
 def cwd_cells() -> Iterator[Cell]:
@@ -82,10 +82,10 @@ def cwd_cells() -> Iterator[Cell]:
         return prepare
 
     module = (sys.executable, "-m", "cudadoctor", "check")
-    yield Cell("cwd", "shadowing modules", shadows_in("cwd", {}), SAME, in_ci=True)
-    yield Cell("cwd", "shadowing modules, python -m", shadows_in("cwd", {}, program=module), SAME, in_ci=True)
+    yield Cell("cwd", "shadowing modules", shadows_in("cwd", {}), SAME)
+    yield Cell("cwd", "shadowing modules, python -m", shadows_in("cwd", {}, program=module), SAME)
     broken = Expected((*PYTHON_FACTS, "environment"), ("torch",), exits=(1, 4), other_values=("environment",))
-    yield Cell("PYTHONPATH", "shadowing modules", shadows_in("shadows", {"PYTHONPATH": "{folder}"}), broken, in_ci=True)
+    yield Cell("PYTHONPATH", "shadowing modules", shadows_in("shadows", {"PYTHONPATH": "{folder}"}), broken)
     yield Cell("PYTHONPATH", "shadowing modules, cwd", shadows_in("cwd", {"PYTHONPATH": "."}), broken)
 
     def policy(name: str, make: h.Hostility) -> Prepare:
@@ -102,22 +102,18 @@ def cwd_cells() -> Iterator[Cell]:
             expected = NOWHERE if file == "cudadoctor.toml" or name == "unreadable" else SAME
             if file == "cudadoctor.toml" and name in {"absent", "empty"}:
                 expected = shown if name == "empty" else SAME
-            telling = (file, name) in {
-                ("cudadoctor.toml", "named pipe"),
-                ("pyproject.toml", "binary"),
-            }
-            yield Cell(file, name, policy(file, make), expected, telling)
+            yield Cell(file, name, policy(file, make), expected)
 
     def leave(prey: Prey) -> Mapping[str, Any]:
         program = beginning_with(f"os.rmdir({str(prey.shadows)!r})")
         return {"cwd": prey.shadows, "watched": (prey.home, prey.site, prey.toolkit), "program": program}
 
-    yield Cell("cwd", "removed", leave, SAME, in_ci=True)
+    yield Cell("cwd", "removed", leave, SAME)
 
     def shut(prey: Prey) -> Mapping[str, Any]:
         return {"program": beginning_with("os.chmod('.', 0o600)"), "conditions": {"humble": True}}
 
-    yield Cell("cwd", "unsearchable", shut, NOWHERE, in_ci=True)
+    yield Cell("cwd", "unsearchable", shut, NOWHERE)
 
 
 def beginning_with(statement: str) -> tuple[str, ...]:
@@ -133,7 +129,6 @@ def limit_cells() -> Iterator[Cell]:
         (".",), ALL_PROOFS, ("torch-import-fails",), (0, 1, 4), other_values=("errors", "python.executable", "toolkits")
     )
     starved = replace(tiny, starved=True)
-    telling = {"32 descriptors", "400 MB", "files of 4 kB"}
     for name, limits, expected in (
         ("64 descriptors", {"NOFILE": 64}, SAME),
         ("32 descriptors", {"NOFILE": 32}, tiny),
@@ -150,10 +145,10 @@ def limit_cells() -> Iterator[Cell]:
         ("20 s of processor", {"CPU": 20}, SAME),
     ):
         prepare = under(limits=limits)
-        yield Cell("limits", name, prepare, expected, name in telling)
+        yield Cell("limits", name, prepare, expected)
     preloaded = replace(tiny, other_values=(*tiny.other_values, "environment"))
     for number in (60, 40, 24, 12, 6, 0):
-        yield Cell("threads and processes", f"{number} more", fewer_threads(number), preloaded, number == 24)
+        yield Cell("threads and processes", f"{number} more", fewer_threads(number), preloaded)
     for name, closed, expected in (
         ("stdin", [0], SAME),
         ("stdout", [1], NOWHERE),
@@ -161,13 +156,13 @@ def limit_cells() -> Iterator[Cell]:
         ("stdin and stderr", [0, 2], SAME),
         ("all", [0, 1, 2], NOWHERE),
     ):
-        yield Cell("closed descriptors", name, under(close=closed), expected, name in {"stdout", "stderr"})
+        yield Cell("closed descriptors", name, under(close=closed), expected)
     for name, opened, expected in (
         ("stdout", {"1": "/dev/full"}, NOWHERE),
         ("stderr", {"2": "/dev/full"}, SAME),
         ("both", {"1": "/dev/full", "2": "/dev/full"}, NOWHERE),
     ):
-        yield Cell("full disk", name, under(open=opened), expected, name in {"stdout", "stderr"})
+        yield Cell("full disk", name, under(open=opened), expected)
     yield Cell("stdin", "endless", under(open={"0": "/dev/zero"}), SAME)
 
 
@@ -191,7 +186,7 @@ def machine_cells() -> Iterator[Cell]:
         ("/usr/local", Expected(("toolkits", "libraries", "driver"), other_values=("toolkits", "libraries"))),
         ("/dev/shm", SAME),
     ):
-        yield Cell(target, "empty", under(mounts=[["tmpfs", target]]), expected, target in {"/proc", "/sys"})
+        yield Cell(target, "empty", under(mounts=[["tmpfs", target]]), expected)
 
     def full(where: str, size: str = "4k") -> Prepare:
         def prepare(prey: Prey) -> Mapping[str, Any]:
@@ -201,9 +196,9 @@ def machine_cells() -> Iterator[Cell]:
 
         return prepare
 
-    yield Cell("full disk", "cache", full("cache"), SAME, in_ci=True)
+    yield Cell("full disk", "cache", full("cache"), SAME)
     without_space = Expected(("environment",), ALL_PROOFS, exits=(0, 1, 4), other_values=("environment",))
-    yield Cell("full disk", "TMPDIR", full("TMPDIR"), without_space, in_ci=True)
+    yield Cell("full disk", "TMPDIR", full("TMPDIR"), without_space)
     told = replace(without_space, errors=("kernel-proof-fails",))
     yield Cell("full disk", "TMPDIR, 64 kB", full("TMPDIR", "64k"), told)
 
@@ -228,4 +223,4 @@ def output_cells() -> Iterator[Cell]:
         ("line break", "{folder}/nowhere\n/x", h.void),
         ("long name", "{folder}/" + "x" * 300, h.void),
     ):
-        yield Cell("--output", name, to(path, make), NOWHERE, name in {"below a file", "link loop"})
+        yield Cell("--output", name, to(path, make), NOWHERE)

@@ -94,7 +94,7 @@ def test_an_error_and_a_proof_that_should_not_be_are_faults(plain: Run) -> None:
         report["findings"] = [finding]
 
     def fail(report: dict[str, Any]) -> None:
-        report["proofs"] = [{"layer": "nvcc", "gpu": 0, "kernel": "k", "outcome": "failed"}]
+        report["proofs"] = [{"layer": "nvcc", "gpu": 0, "kernel": "k", "target": "sm_90", "outcome": "failed"}]
 
     assert any("error findings" in each for each in told(changed(plain, accuse), plain))
     assert not any("error findings" in each for each in told(changed(plain, accuse), plain, errors=("no-nvidia-gpu",)))

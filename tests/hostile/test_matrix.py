@@ -1,6 +1,6 @@
 """`cudadoctor check` on machines with one hostile thing at a time: always a report in time, the rest of it right, nothing left.
 
-The most telling cells of the matrix; benchmarks/hostile_machines.py runs all of it.
+One cell for each way of going wrong; benchmarks/hostile_machines.py runs all of the matrix (docs/hostile_machines.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,21 @@ from tests.hostile.matrix import all_cells, faults_of, plain_run, run_cell
 
 SLACK_S = 15.0
 """Beyond the deadline on a busy machine: what hangs is looked for, not what is slow."""
-CELLS = [cell for cell in all_cells() if cell.in_ci]
-WITHOUT_GPU = [cell for cell in CELLS if cell.thing in {"nvcc", "Python", "PATH", "limits", "threads and processes"}]
+TELLING = (
+    "nvidia-smi: megabytes",
+    "nvcc: SIGSEGV",
+    "libcuda: SIGSEGV",
+    "torch: child keeps pipes",
+    "torch's folder: unsearchable",
+    "limits: 32 descriptors",
+    "threads and processes: 24 more",
+    "full disk: both",
+    "HOME: read-only",
+    "cwd: shadowing modules",
+    "environment: ASCII",
+)
+"""A second each."""
+CELLS = {cell.name: cell for cell in all_cells()}
 
 
 @pytest.fixture(scope="session")
@@ -59,15 +72,13 @@ def test_the_machine_without_gpu_says_so(plain_without_gpu: tuple[Run, Prey]) ->
     assert "no-nvidia-gpu" in {finding["name"] for finding in run.report["findings"]}
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_one_hostile_thing(cell: Cell, tmp_path: Path, plain_a: tuple[Run, Prey]) -> None:
-    assert _faults(cell, "A", tmp_path, plain_a) == []
+@pytest.mark.parametrize("name", TELLING)
+def test_one_hostile_thing(name: str, tmp_path: Path, plain_a: tuple[Run, Prey]) -> None:
+    assert _faults(CELLS[name], "A", tmp_path, plain_a) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", WITHOUT_GPU[::4], ids=lambda cell: cell.name)
-def test_one_hostile_thing_on_a_machine_without_gpu(cell: Cell, tmp_path: Path, plain_without_gpu: tuple[Run, Prey]) -> None:
-    assert _faults(cell, "no GPU", tmp_path, plain_without_gpu) == []
+def test_a_hostile_thing_on_a_machine_without_gpu(tmp_path: Path, plain_without_gpu: tuple[Run, Prey]) -> None:
+    assert _faults(CELLS["PATH: empty"], "no GPU", tmp_path, plain_without_gpu) == []
 
 
 def test_nothing_outside_of_a_machine_is_made_hostile(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@
 
 For each count (default 1,000 and 10,000) a fleet is generated (tests/fleet/generated.py: one node in a hundred sick, each kind
 of node judged by the engine), once as a folder with an indented file a node, as `check --format json > FILE` writes it, and
-once as one file of JSON lines. Every run is a new process on one core; medians of the wall clock and of
-the CPU time (which other work on the machine hardly changes) and the greatest memory are printed.
+once as one file of JSON lines. Every run is a new process on one core. Printed are medians of the wall clock and of the CPU
+time, which other work on the machine hardly changes, and the greatest peak memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Run:
 
     seconds: float
     cpu_seconds: float
-    peak_bytes: int
     summary: FleetSummary
 
 
@@ -69,7 +68,7 @@ def summarise(source: Path, folder: Path) -> Run:
     _, _, usage = os.wait4(child, 0)
     seconds = time.perf_counter() - started
     cpu_seconds = usage.ru_utime + usage.ru_stime
-    return Run(seconds, cpu_seconds, usage.ru_maxrss * 1024, from_json(output.read_bytes(), FleetSummary))
+    return Run(seconds, cpu_seconds, from_json(output.read_bytes(), FleetSummary))
 
 
 def bytes_of(source: Path) -> int:
@@ -89,11 +88,11 @@ def measure(count: int, folder: Path, rounds: int) -> bool:
             named["cut short"] = fleet.sick["cut short"] if len(named["cut short"]) == 1 else set()
         right = named == fleet.sick
         exact = exact and right
-        seconds, peak = median(run.seconds for run in runs), max(run.peak_bytes for run in runs)
+        seconds, peak = median(run.seconds for run in runs), max(run.summary.peak_memory_bytes or 0 for run in runs)
         size = bytes_of(source) / 1e6
-        print(
-            f"  {source.name:<10} {size:6.0f} MB   {seconds:6.2f} s   {peak / 1e6:5.0f} MB at most   sick named exactly: {right}"
-        )
+        cpu = median(run.cpu_seconds for run in runs)
+        figures = f"{size:6.0f} MB   {seconds:6.2f} s ({cpu:.2f} s of CPU)   {peak / 1e6:5.0f} MB at most"
+        print(f"  {source.name:<10} {figures}   sick named exactly: {right}")
         if not right:
             print(json.dumps({key: sorted(nodes ^ fleet.sick.get(key, set()))[:5] for key, nodes in named.items()}))
     return exact

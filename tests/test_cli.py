@@ -62,9 +62,9 @@ def test_version() -> None:
 def test_help_names_every_command_and_the_exit_codes() -> None:
     done = run("--help", env={"COLUMNS": "120"})
     text = done.stdout.decode()
-    for command in ("check", "report", "triage", "explain", "rules", "matrix", "archs", "recommend"):
+    for command in ("check", "report", "triage", "explain", "rules", "matrix", "archs", "recommend", "compare", "fleet"):
         assert f"  {command} " in text
-    assert "Diagnose:" in text and "Ask:" in text
+    assert "Diagnose:" in text and "Ask:" in text and "Many machines:" in text
     assert "Exit codes" in text
 
 

@@ -118,17 +118,17 @@ class Timings:
 
 
 def _usual(name: str, kernel: Kernel, parts: list[tuple[_Rows, int, int]], owners: Collection[int]) -> Usual | None:
-    timed = [
-        (time, owner)
-        for rows, position, width in parts
-        for time, owner in zip(rows.times[position::width], rows.owners, strict=True)
-        if owner in owners
-    ]
-    if len(timed) < LEAST_GPUS:
+    times, of = array("f"), array("L")
+    for rows, position, width in parts:
+        for time, owner in zip(rows.times[position::width], rows.owners, strict=True):
+            if owner in owners:
+                times.append(time)
+                of.append(owner)
+    if len(times) < LEAST_GPUS:
         return None
-    middle = median(time for time, _ in timed)
-    spread = SPREAD_OF_DEVIATION * median(abs(time - middle) for time, _ in timed)
-    return Usual(name, kernel, len(timed), middle, spread, *max(timed))
+    middle, slowest = median(times), max(times)
+    spread = SPREAD_OF_DEVIATION * median(array("f", (abs(time - middle) for time in times)))
+    return Usual(name, kernel, len(times), middle, spread, slowest, of[times.index(slowest)])
 
 
 def _stragglers(name: str, usual: list[Usual | None], rows: _Rows, owners: Collection[int]) -> Iterator[Straggler]:

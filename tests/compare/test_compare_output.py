@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec import structs
 
+from cudadoctor.commands import compare as command
 from cudadoctor.compare.comparison import CompareReport
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.codec import from_json, to_compact_json, to_json
@@ -95,14 +96,21 @@ def test_a_bare_snapshot_and_a_report_on_standard_input(tmp_path: Path) -> None:
     [b"", b"\x00\xff" * 200, b"hello", b"{" * 100_000, to_json(healthy_h100())[:3000], to_json(Snapshot()), b"x" * (5 * 2**20)],
     ids=["empty", "binary", "nothing known", "deep", "cut short", "empty snapshot", "too large"],
 )
-def test_unreadable_input_ends_with_2(data: bytes, tmp_path: Path) -> None:
-    done = run(saved(tmp_path, "healthy_h100"), "-", stdin=data)
+def test_unreadable_input_ends_with_2(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").write_bytes(data)
+    code = command.run(command.CompareOptions((saved(tmp_path, "healthy_h100"), str(tmp_path / "other"))))
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (ExitCode.USAGE, "")
+    assert printed.err.startswith("cudadoctor: ")
+
+
+@pytest.mark.parametrize("arguments", [("-",), ("-", "-"), ("/no/such/file", "-"), ("/", "-")], ids=str)
+def test_wrong_usage_ends_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run(command.CompareOptions(arguments)) is ExitCode.USAGE
+    assert capsys.readouterr().err.startswith("cudadoctor: ")
+
+
+def test_a_process_says_why_on_standard_error(tmp_path: Path) -> None:
+    done = run(saved(tmp_path, "healthy_h100"), "-", stdin=b"{" * 100_000)
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
-    assert done.stderr.startswith(b"cudadoctor: ") and b"Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("arguments", [(), ("-",), ("-", "-"), ("/no/such/file", "-"), ("/", "-")], ids=str)
-def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments)
-    assert done.returncode == ExitCode.USAGE
-    assert b"Traceback" not in done.stderr
+    assert done.stderr.startswith(b"cudadoctor: -: ") and b"Traceback" not in done.stderr

@@ -16,6 +16,7 @@ from cudadoctor.matrices import Matrices
 from cudadoctor.model.finding import Finding, Severity
 from cudadoctor.model.report import Report, Tool
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.report.outline import joined_subjects
 from cudadoctor.rules.case import Case
 from cudadoctor.rules.engine import Outcome, run_rule
 from cudadoctor.rules.registry import RULES
@@ -83,9 +84,18 @@ class Judged:
         return facts_of(self.report.snapshot, self.report.proofs, is_partial=self.is_partial)
 
     @cached_property
-    def problems(self) -> dict[tuple[str, str], Finding]:
-        """Its errors and warnings by code and subject."""
-        return {(each.code, each.subject): each for each in self.report.findings if each.severity is not Severity.NOTE}
+    def problems(self) -> dict[str, Finding]:
+        """Its errors and warnings by code: of several of one rule the first, with the subjects and the evidence of all."""
+        by_code: dict[str, list[Finding]] = {}
+        for finding in self.report.findings:
+            if finding.severity is not Severity.NOTE:
+                by_code.setdefault(finding.code, []).append(finding)
+        return {code: _as_one(found) for code, found in by_code.items()}
+
+
+def _as_one(found: Sequence[Finding]) -> Finding:
+    evidence = tuple(dict.fromkeys(item for finding in found for item in finding.evidence))
+    return structs.replace(found[0], subject=joined_subjects(finding.subject for finding in found), evidence=evidence)
 
 
 def compare(reference: Judged, others: Sequence[Judged], matrices: Matrices) -> CompareReport:
@@ -131,7 +141,7 @@ def _compared(reference: Judged, other: Judged, matrices: Matrices) -> Compariso
         machines=(),
         findings=findings,
         differences=tuple(differences),
-        in_common=tuple(sorted({f"{code} {reference.problems[code, subject].name}" for code, subject in common})),
+        in_common=tuple(f"{code} {reference.problems[code].name}" for code in sorted(common)),
     )
 
 
@@ -161,12 +171,12 @@ def _one_sided(
     mine: Judged, theirs: Judged, side: Side, differing: Mapping[str, object], matrices: Matrices
 ) -> Iterator[OneSided]:
     """Errors and warnings of one machine that the other does not have, or of which that cannot be told; roots first."""
-    for key, finding in mine.problems.items():
-        if key not in theirs.problems:
+    for code, finding in mine.problems.items():
+        if code not in theirs.problems:
             yield OneSided(
                 on=side,
                 finding=finding,
-                is_known_of_both=finding.code in theirs.decided,
+                is_known_of_both=code in theirs.decided,
                 facts=tuple(path for path in differing if any(_names(item.fact, path) for item in finding.evidence)),
                 gone_with=tuple(_gone_with(finding, mine, theirs, matrices)),
             )
@@ -186,9 +196,7 @@ def _gone_with(finding: Finding, mine: Judged, theirs: Judged, matrices: Matrice
         swapped = _with_part(mine.report.snapshot, theirs.report.snapshot, part)
         if part in spoken_of and swapped is not None and rule is not None:
             result = run_rule(rule, Case(swapped, matrices, mine.report.proofs))
-            if result.outcome in (Outcome.PASS, Outcome.NOT_APPLICABLE) or (
-                result.problems and all(problem.subject != finding.subject for problem in result.problems)
-            ):
+            if result.outcome in (Outcome.PASS, Outcome.NOT_APPLICABLE):
                 yield part
 
 

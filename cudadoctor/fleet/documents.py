@@ -13,16 +13,13 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import BinaryIO
 
 from cudadoctor.fleet.node_report import NodeReport, read_node_report
 from cudadoctor.model.codec import DocumentError
-
-if TYPE_CHECKING:
-    import gzip
 
 MAX_REPORT_BYTES = 16 * 2**20
 """Longest report read; real ones have some ten to a hundred kilobytes."""
@@ -34,6 +31,9 @@ _START = re.compile(rb"\n\{")
 _REPORT_START = re.compile(rb'\{\s{0,8}"schema"\s{0,4}:\s{0,4}"cudadoctor\.')
 """Cannot stand inside a string of JSON, where its quotes would be escaped."""
 _SHOWN = 60
+
+Read = Callable[[int], bytes]
+"""At most so many bytes; none at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,6 @@ class Unreadable:
     file: str
     line: int
     because: str
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 def read_all(paths: Sequence[str]) -> Iterator[Found | Unreadable]:
@@ -93,7 +89,7 @@ def _of_file(file: str) -> Iterator[Found | Unreadable]:
 def _of_stream(stream: BinaryIO, file: str) -> Iterator[Found | Unreadable]:
     line, nothing = 1, True
     try:
-        for line, text in _stretches(_decoded(stream)):
+        for line, text in _stretches(_reader(stream)):
             for found in _of_stretch(file, line, text):
                 nothing = False
                 yield found
@@ -103,33 +99,25 @@ def _of_stream(stream: BinaryIO, file: str) -> Iterator[Found | Unreadable]:
         yield Unreadable(file, line, f"ends too early or is damaged: {error}")
 
 
-def _decoded(stream: BinaryIO) -> _Readable:
-    """The stream as UTF-8: unpacked where it is gzip, and recoded from the UTF-16 of Windows' `>`."""
+def _reader(stream: BinaryIO) -> Read:
+    """Reads the stream as UTF-8: unpacked where it is gzip, and recoded from the UTF-16 of Windows' `>`.
+
+    Of a gzip file that is cut short, what is whole is given before the error comes.
+    """
     begins = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
     if begins == b"\x1f\x8b":
         import gzip
 
-        return _InParts(gzip.GzipFile(fileobj=stream))
+        return gzip.GzipFile(fileobj=stream).read1
     if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return codecs.EncodedFile(stream, "utf-8", "utf-16", "replace")
-    return stream
+        return codecs.EncodedFile(stream, "utf-8", "utf-16", "replace").read
+    return stream.read
 
 
-class _InParts:
-    """A stream that gives what it has before it fails: of a file cut short, the reports that are whole."""
-
-    def __init__(self, stream: gzip.GzipFile) -> None:
-        self._stream = stream
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; empty at the end."""
-        return self._stream.read1(size)
-
-
-def _stretches(stream: _Readable) -> Iterator[tuple[int, bytes | None]]:
+def _stretches(read: Read) -> Iterator[tuple[int, bytes | None]]:
     """The line and the text of each stretch that begins with a brace in the first column; None for one that is too long."""
     rest, line, skips = b"", 1, False
-    while block := stream.read(BLOCK_BYTES):
+    while block := read(BLOCK_BYTES):
         first, *others = _START.split(rest + block)
         *whole, rest = first, *(b"{" + other for other in others)
         for text in whole:

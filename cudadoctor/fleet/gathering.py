@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cudadoctor.fleet.documents import SUFFIXES, Found, Unreadable
-from cudadoctor.fleet.node_report import NodeReport
+from cudadoctor.fleet.node_report import LONGEST_TEXT, NodeReport
 from cudadoctor.fleet.summary import FindingName, UnreadableInput
 from cudadoctor.fleet.timings import Timings
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import made_at
 
 MOST_UNREADABLE = 1000
-LONGEST_NAME = 253
-"""Of a host in the DNS; a longer name is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +80,14 @@ class Gathered:
         if older is not None and older.made > made:
             return
         traits = _traits(report)
-        subjects = tuple(f"{finding.code} {finding.subject}"[:LONGEST_NAME] for finding in report.problems)
+        subjects = tuple(f"{finding.code} {finding.subject}"[:LONGEST_TEXT] for finding in report.problems)
         self.rows[name] = Row(number, made, self._traits.setdefault(traits, traits), subjects, unnamed_file)
         self.timings.add(number, report)
 
     def _name(self, found: Found) -> str:
         """The node's own name, else the file's (with its folder where another file has the same), else the number of the line."""
         if found.report.node:
-            return found.report.node[:LONGEST_NAME]
+            return found.report.node[:LONGEST_TEXT]
         if not found.file:
             return f"line {found.line}"
         name = _file_stem(found.file)
@@ -108,6 +106,8 @@ def _file_stem(file: str) -> str:
 
 
 def _traits(report: NodeReport) -> Traits:
-    findings = {FindingName(finding.code, finding.name, finding.severity) for finding in report.problems}
+    findings = {
+        FindingName(finding.code[:LONGEST_TEXT], finding.name[:LONGEST_TEXT], finding.severity) for finding in report.problems
+    }
     worst_first = tuple(sorted(findings, key=lambda finding: (finding.severity != Severity.ERROR.value, finding)))
     return Traits(report.gpus, report.driver_release, report.toolkit, report.torch, report.verdict, worst_first)

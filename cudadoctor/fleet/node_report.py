@@ -16,6 +16,8 @@ from cudadoctor.model.report import SCHEMA, Verdict
 
 T = TypeVar("T")
 
+LONGEST_TEXT = 253
+"""Of a node's name, a version and the like; as long as the name of a host in the DNS can be. What is longer is cut."""
 ABSENT = "none"
 """The text of a fact that is known to have no value."""
 _ABSENCES = (MissingReason.NOT_FOUND.value, MissingReason.NOT_APPLICABLE.value)
@@ -33,7 +35,7 @@ class ReadFact(Struct, Generic[T], frozen=True):
     def text(self) -> str | None:
         """The value, `none` where it is known to be absent, None where it is unknown."""
         if self.state == "known" and self.value is not None:
-            return str(self.value)
+            return str(self.value)[:LONGEST_TEXT]
         return ABSENT if self.reason in _ABSENCES else None
 
 

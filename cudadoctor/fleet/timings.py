@@ -81,7 +81,7 @@ class Timings:
 
     def add(self, owner: int, report: NodeReport) -> None:
         """Take the times of a report; `owner` is its number."""
-        names = {gpu.index: gpu.name.value for gpu in report.snapshot.gpus.value or ()}
+        names = {gpu.index: gpu.name.text for gpu in report.snapshot.gpus.value or ()}
         times: dict[int, dict[Kernel, float]] = {}
         for proof in report.proofs:
             time = proof.run_ms

@@ -23,6 +23,7 @@ class ReportFormat(str, Enum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    HTML = "html"
     JUNIT = "junit"
     SARIF = "sarif"
     GITHUB = "github"

@@ -32,6 +32,7 @@ RENDERERS: Mapping[str, Renderer] = MappingProxyType(
         "text": _on_use("cudadoctor.report.text"),
         "json": _on_use("cudadoctor.report.json"),
         "markdown": _on_use("cudadoctor.report.markdown"),
+        "html": _on_use("cudadoctor.report.html"),
         "junit": _on_use("cudadoctor.report.junit"),
         "sarif": _on_use("cudadoctor.report.sarif"),
         "github": _on_use("cudadoctor.report.github"),

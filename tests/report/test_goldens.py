@@ -1,4 +1,4 @@
-"""What users see, for hand-built machines: text, Markdown and JSON as whole files that are read in review."""
+"""What users see, for hand-built machines: text, Markdown, JSON and HTML as whole files that are read in review."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.report.sample_reports import SAMPLES
 Golden = Callable[[str, str], None]
 PACKED = re.compile(r"cudadoctor report begins.*cudadoctor report ends", re.DOTALL)
 """Left out of the files: its letters depend on the zlib at hand; test_packed.py reads it back."""
-EXTENSIONS = {"text": "txt", "markdown": "md", "json": "json"}
+EXTENSIONS = {"text": "txt", "markdown": "md", "json": "json", "html": "html"}
 
 
 @pytest.mark.parametrize("format_name", EXTENSIONS)

@@ -48,6 +48,7 @@ class Score:
     wrong: Sequence[str] = ()
     not_here: str = ""
     report: dict[str, Any] = field(default_factory=dict)
+    """Whole where something was wrong with it, else without the snapshot."""
     text: str = ""
 
 
@@ -64,9 +65,19 @@ def score(fault: Fault, machine: Machine, folder: Path, healthy: Sequence[str]) 
     roots = [one for one in said.report["findings"] if one["root"]]
     names = tuple(one["name"] if one["severity"] in SHOWN else f"({one['name']})" for one in roots)
     fix, rechecked = _shown_fix(said, expected.root, expected.fix)
+    fix = fix.replace(str(folder), "FOLDER")
     explains = (said.finding(expected.root) or {}).get("explains", ())
     return Score(
-        fault.name, expected.root, names, explains, fix, rechecked, said.seconds, faults, report=_short(said), text=said.text
+        fault.name,
+        expected.root,
+        names,
+        explains,
+        fix,
+        rechecked,
+        said.seconds,
+        faults,
+        report=dict(said.report) if faults else _short(said),
+        text=said.text,
     )
 
 

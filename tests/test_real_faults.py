@@ -111,7 +111,7 @@ def test_what_changes_on_the_machine_is_seen(tmp_path: Path) -> None:
     assert traces.changed(before, traces.state(machine, (str(tmp_path),))) == (str(tmp_path),)
 
 
-@pytest.mark.parametrize("name", ["every GPU hidden", "a compat libcuda older than the driver", "a toolkit without cicc"])
+@pytest.mark.parametrize("name", ["every GPU hidden", "a compat libcuda of an older CUDA", "a toolkit without cicc"])
 def test_fault_on_a_stand_in_machine(name: str, stand_in: tuple[Machine, Said], tmp_path: Path) -> None:
     machine, healthy = stand_in
     fault: Fault = next(fault for fault in FAULTS if fault.name == name)

@@ -62,9 +62,22 @@ def _may_dlopen(view: LoaderView, tree: DependencyTree) -> Iterator[LibraryUse]:
         if item is not tree.objects[0] and not _is_cudnn_front(item):
             continue
         for name in _names(view, item):
-            if is_nvidia(name) and name not in loaded:
-                loaded.add(name)
-                yield _use(view.find(name, item), Wanted.MAY_DLOPEN, item.path)
+            resolution = _part_of_cudnn(view, item, name) or view.find(name, item)
+            if is_nvidia(name) and resolution.name not in loaded:
+                loaded.add(resolution.name)
+                yield _use(resolution, Wanted.MAY_DLOPEN, item.path)
+
+
+def _part_of_cudnn(view: LoaderView, front: LoadedObject, name: str) -> Resolved | None:
+    """The part that cuDNN's front takes for a name without a number: the one with the front's own number, where it finds one.
+
+    `libcudnn.so.9` holds the text `libcudnn_ops.so` and asks for it with its numbers behind before it asks for it as it stands.
+    """
+    number = posixpath.basename(front.path).partition(".so.")[2].partition(".")[0]
+    if not (_is_cudnn_front(front) and number and name.startswith(f"{_CUDNN}_") and name.endswith(".so")):
+        return None
+    numbered = view.find(f"{name}.{number}", front)
+    return numbered if isinstance(numbered, Resolved) else None
 
 
 def _names(view: LoaderView, item: LoadedObject) -> tuple[str, ...]:
@@ -106,10 +119,7 @@ def _several_majors(tree: DependencyTree, sonames: SonameMatrix) -> Iterator[Lib
 
 def _mixed_cudnn(tree: DependencyTree, uses: tuple[LibraryUse, ...]) -> Iterator[LibraryProblem]:
     fronts = [item.path for item in tree.objects if posixpath.basename(item.path).startswith(_CUDNN)]
-    found = {use.name: use.path for use in uses if use.path is not None and use.name.startswith(f"{_CUDNN}_")}
-    numbered = {name.partition(".so.")[0] for name in found if ".so." in name}
-    # cuDNN asks for `libcudnn_ops.so` only where it finds none with a number
-    parts = [path for name, path in found.items() if ".so." in name or name.removesuffix(".so") not in numbered]
+    parts = [use.path for use in uses if use.path is not None and use.name.startswith(f"{_CUDNN}_")]
     folders = {posixpath.realpath(posixpath.dirname(path)) for path in (*fronts, *parts)}
     if fronts and len(folders) > 1:
         what = f"the parts of cuDNN come from different folders: {', '.join(sorted(folders))}"

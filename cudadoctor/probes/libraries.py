@@ -34,7 +34,7 @@ STEMS = (
 )
 SONAME = re.compile(rf"^lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?\Z")
 """`libcudart.so.12`, `libnvrtc.so.11.2`; longer numbers are file names, not the names that programs ask for."""
-SHADOWING = re.compile(rf"^(?:lib(?:{'|'.join(STEMS)})\.so\.\d{{1,2}}(?:\.\d{{1,2}})?|libstdc\+\+\.so\.6)\Z")
+SHADOWING = re.compile(rf"^(?:lib(?:{'|'.join(STEMS)}|cudnn_[a-z_]+)\.so\.\d{{1,2}}(?:\.\d{{1,2}})?|libstdc\+\+\.so\.6)\Z")
 SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 HEADER_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
 HEADER_NAMES = ("cudnn_version.h", "cudnn_version_v9.h", "cudnn_version_v8.h", "cudnn.h")
@@ -180,8 +180,17 @@ def _search_folder(system: System, path: str, copies: Sequence[LibraryCopy]) -> 
             here = _real_or_same(system, f"{path}/{name}")
             others = {copy.real_path for copy in copies if copy.soname == name}
             others |= {copy.real_path for copy in reachable_copies(without, name)}
+            others |= set(_beside_cudnn(system, copies, name))
             shadows += [name] if others - {here} else []
     return SearchFolder(path=path, exists=True, shadows=tuple(shadows))
+
+
+def _beside_cudnn(system: System, copies: Sequence[LibraryCopy], name: str) -> Iterator[str]:
+    """The files of that name beside each libcudnn, from where it takes its parts."""
+    for copy in copies if name.startswith("libcudnn_") else ():
+        path = f"{copy.path.rpartition('/')[0]}/{name}"
+        if copy.soname.startswith("libcudnn.") and system.exists(path):
+            yield _real_or_same(system, path)
 
 
 def _real_or_same(system: System, path: str) -> str:

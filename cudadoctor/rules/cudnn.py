@@ -508,7 +508,7 @@ RULES = (
         Severity.ERROR,
         "A needed cuDNN library cannot be loaded",
         libcudnn_missing,
-        explained_by=("cudnn-major-mismatch",),
+        explained_by=("cudnn-major-mismatch", "ld-library-path-shadow"),
     ),
     Rule(
         "CD321", "cudnn-major-mismatch", Severity.ERROR, "cuDNN of another major is installed than needed", cudnn_major_mismatch
@@ -523,7 +523,12 @@ RULES = (
     ),
     Rule("CD323", "several-cudnns", Severity.NOTE, "Several cuDNNs of different versions are here", several_cudnns),
     Rule(
-        "CD324", "cudnn-sublibrary-mix", Severity.ERROR, "Parts of cuDNN come from different installations", cudnn_sublibrary_mix
+        "CD324",
+        "cudnn-sublibrary-mix",
+        Severity.ERROR,
+        "Parts of cuDNN come from different installations",
+        cudnn_sublibrary_mix,
+        explained_by=("ld-library-path-shadow",),
     ),
     Rule("CD325", "cudnn-dropped-gpu", Severity.WARNING, "cuDNN no longer serves this GPU", cudnn_dropped_gpu),
     Rule(

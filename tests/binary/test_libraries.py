@@ -90,14 +90,19 @@ def test_mixed_cudnn(stack: Path, compile_library: Compile) -> None:
     assert str(stack / "cudnn_b") in report.problems[0].what
 
 
-def test_names_without_a_number_are_cudnns_last_resort(stack: Path, compile_library: Compile) -> None:
-    """The system's libcudnn_ops.so does not count where the part is found with its number."""
+@pytest.mark.parametrize(("number", "path"), [(".9", "cudnn_a/libcudnn_ops.so.9"), ("", "system/libcudnn_ops.so")])
+def test_cudnn_asks_for_its_parts_with_its_own_number_first(
+    number: str, path: str, stack: Path, compile_library: Compile
+) -> None:
+    """The system's libcudnn_ops.so is the last resort: seen with cuDNN 9.19 of torch's wheel beside Ubuntu's 9.14."""
     compile_library(stack / "system/libcudnn_ops.so")
-    source = 'const char names[] = "\\0libcudnn_ops.so.9\\0libcudnn_ops.so\\0";'
-    compile_library(stack / "cudnn_a/libcudnn.so.9", "-Wl,-soname,libcudnn.so.9", "-Wl,-rpath,$ORIGIN", source=source)
+    names = 'const char names[] = "\\0libcudnn_ops.so";'
+    compile_library(stack / "cudnn_a/libcudnn.so.9", "-Wl,-soname,libcudnn.so.9", "-Wl,-rpath,$ORIGIN", source=names)
+    if not number:
+        (stack / "cudnn_a/libcudnn_ops.so.9").unlink()
     report = describe(extension(stack, compile_library, "libcudnn.so.9", folders="cudnn_a"), stack / "system")
-    assert {use.name for use in report.uses} >= {"libcudnn_ops.so.9", "libcudnn_ops.so"}
-    assert problems(report) == []
+    assert {use.name: use.path for use in report.uses if "_ops" in use.name} == {f"libcudnn_ops.so{number}": str(stack / path)}
+    assert bool(problems(report)) is not bool(number)
 
 
 def test_names_in_the_file_itself(stack: Path, compile_library: Compile) -> None:

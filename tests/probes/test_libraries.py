@@ -54,6 +54,15 @@ def test_a_libcuda_on_the_path_shadows_the_driver_s(tmp_path: Path) -> None:
     assert [folder.shadows for folder in known(folders)] == [("libcuda.so.1",)]
 
 
+def test_a_part_of_cudnn_on_the_path_shadows_the_wheels(tmp_path: Path) -> None:
+    put(tmp_path, f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9", "libcudnn.so.9")
+    put(tmp_path, f"{SITE}/nvidia/cudnn/lib/libcudnn_graph.so.9", "libcudnn_graph.so.9")
+    put(tmp_path, "/opt/x/libcudnn_graph.so.9", "libcudnn_graph.so.9")
+    put(tmp_path, "/opt/x/libcudnn_of_mine.so.9", "libcudnn_of_mine.so.9")
+    folders = read_libraries(linux(tmp_path, environ={"LD_LIBRARY_PATH": "/opt/x"}), (SITE,)).ld_library_path
+    assert [folder.shadows for folder in known(folders)] == [("libcudnn_graph.so.9",)]
+
+
 def test_cudnn_s_header_gives_the_version_of_the_library_beside_it(tmp_path: Path) -> None:
     put(tmp_path, f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9", "libcudnn.so.9")
     files = {

@@ -8,6 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
+from cudadoctor.model.versions import DriverRelease
+from cudadoctor.probes.driver import parse_procfs_version
 from tests.fakes.build import FAKES
 from tests.fakes.fakebin import python_program
 from tests.hostile.doctor import LAUNCHER
@@ -18,6 +20,7 @@ from tests.real_faults.stand_ins import run_tool
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 OTHER_UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 NOBODY = 65534
+PROC_VERSION = Path("/proc/driver/nvidia/version")
 OLD_COMPAT = "570.86.10"
 """A release of cuda-compat-12-8, older than every driver of CUDA 13."""
 HIDDEN = Expected("visible-devices-hide-all", "unset CUDA_VISIBLE_DEVICES", layers={"driver-jit": "passed"}, exit_codes=(1,))
@@ -54,8 +57,19 @@ def stub_libcuda_first(machine: Machine, folder: Path) -> Check:
     return Check(machine.in_front("LD_LIBRARY_PATH", folder / "stubs"))
 
 
-def older_compat_library(machine: Machine, folder: Path) -> Check:
-    """The toolkit's own compat library where it is older than the driver, else a stand-in that answers as one does."""
+def toolkits_compat_library(machine: Machine, folder: Path) -> Check:
+    """The toolkit's own compat library, which must be older than the driver."""
+    library = machine.toolkit / "compat" / "libcuda.so.1"
+    if not library.exists() or not PROC_VERSION.exists():
+        raise NotHereError("this toolkit has no compat library")
+    release = DriverRelease.parse(library.resolve().name.removeprefix("libcuda.so."))
+    if release >= parse_procfs_version(PROC_VERSION.read_text()).driver_release:
+        raise NotHereError("the toolkit's compat library is newer than the driver")
+    return Check(machine.in_front("LD_LIBRARY_PATH", library.parent))
+
+
+def compat_library_of_an_older_line(machine: Machine, folder: Path) -> Check:
+    """A stand-in that answers as the compat library of an older CUDA does."""
     compat = folder / "cuda-12.8" / "compat"
     compat.mkdir(parents=True)
     library = compat / f"libcuda.so.{OLD_COMPAT}"
@@ -89,8 +103,13 @@ FAULTS = (
     Fault("device nodes that may not be opened", nodes_that_nobody_may_open, Expected("device-permission", r"usermod|chmod")),
     Fault("the toolkit's stub libcuda first", stub_libcuda_first, Expected("stub-libcuda", "LD_LIBRARY_PATH", exit_codes=(1,))),
     Fault(
-        "a compat libcuda older than the driver",
-        older_compat_library,
+        "the toolkit's compat libcuda, older than the driver",
+        toolkits_compat_library,
+        Expected("cuda-compat-in-image", "LD_LIBRARY_PATH", exit_codes=(1,)),
+    ),
+    Fault(
+        "a compat libcuda of an older CUDA",
+        compat_library_of_an_older_line,
         Expected("cuda-compat-in-image", "LD_LIBRARY_PATH", exit_codes=(1,)),
     ),
     Fault("a libcuda that is no library", libcuda_that_is_no_library, Expected("libcuda-missing", "LD_LIBRARY_PATH")),

@@ -178,6 +178,7 @@ def build_with(*, without_ninja: bool = False, **env: str | None) -> Callable[[M
 
 
 def home_without_a_toolkit(machine: Machine, folder: Path) -> Program:
+    """The text alone does not tell that there is another toolkit."""
     program = torch_program(BUILD)(machine, folder)
     return Program(program.argv, {"CUDA_HOME": str(folder / "nothing")})
 
@@ -233,7 +234,7 @@ FAULTS = (
         Expected("toolkit-headers-missing", "cuda-toolkit|CUDA_HOME"),
     ),
     Fault("build: no ninja", build_with(without_ninja=True), Expected("ninja-missing", "install ninja")),
-    Fault("build: CUDA_HOME leads nowhere", home_without_a_toolkit, Expected("cuda-home-wrong", "CUDA_HOME")),
+    Fault("build: CUDA_HOME leads nowhere", home_without_a_toolkit, Expected("nvcc-missing", "CUDA_HOME=")),
     Fault(
         "build: an arch list that torch cannot read",
         build_with(TORCH_CUDA_ARCH_LIST="sm_90"),

@@ -259,6 +259,22 @@ def triage(
 
 
 @app.command(rich_help_panel=ASK)
+def demo(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which recording; none lists them.")] = None,
+    format: FormatOption = ReportFormat.TEXT,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Replay a recorded machine: what `check` and `triage` say, without a GPU. Ends with 0."""
+    from cudadoctor.commands import demo as command
+    from cudadoctor.commands.output import OutputOptions
+
+    options = command.DemoOptions(name, OutputOptions(format.value, output, "never", quiet, verbose))
+    raise typer.Exit(command.run(options))
+
+
+@app.command(rich_help_panel=ASK)
 def scan(
     paths: ScanPaths = None,
     pid: PidOption = None,

@@ -40,7 +40,7 @@ class Score:
     fault: str
     expected: str
     roots: Sequence[str] = ()
-    """Names of the root findings; those that are notes in brackets."""
+    """Names of the root findings but those of the machine without a fault; notes are in brackets."""
     explains: Sequence[str] = ()
     fix: str = ""
     rechecked: bool | None = None
@@ -52,7 +52,7 @@ class Score:
     text: str = ""
 
 
-def score(fault: Fault, machine: Machine, folder: Path, healthy: Sequence[str]) -> Score:
+def score(fault: Fault, machine: Machine, folder: Path, healthy: Said) -> Score:
     """Make the fault and judge the answer."""
     expected = fault.expected
     try:
@@ -61,8 +61,9 @@ def score(fault: Fault, machine: Machine, folder: Path, healthy: Sequence[str]) 
         return Score(fault.name, expected.root, not_here=str(reason))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return Score(fault.name, expected.root, wrong=(f"{type(error).__name__}: {error}"[:400],))
-    faults = tuple(wrong(expected, said, healthy))
-    roots = [one for one in said.report["findings"] if one["root"]]
+    faults = tuple(wrong(expected, said, healthy.claims))
+    usual = {one["name"] for one in healthy.report["findings"]} - {expected.root}
+    roots = [one for one in said.report["findings"] if one["root"] and one["name"] not in usual]
     names = tuple(one["name"] if one["severity"] in SHOWN else f"({one['name']})" for one in roots)
     fix, rechecked = _shown_fix(said, expected.root, expected.fix)
     fix = fix.replace(str(folder), "FOLDER")
@@ -94,7 +95,7 @@ def _short(said: Said) -> dict[str, Any]:
     return {name: said.report[name] for name in ("verdict", "summary", "findings", "proofs")}
 
 
-def scores(faults: Sequence[Fault], machine: Machine, jobs: int, scratch: Path, healthy: Sequence[str]) -> Iterator[Score]:
+def scores(faults: Sequence[Fault], machine: Machine, jobs: int, scratch: Path, healthy: Said) -> Iterator[Score]:
     """All faults, several at a time, in their order."""
     with ThreadPoolExecutor(jobs) as workers:
         yield from workers.map(
@@ -182,7 +183,7 @@ def main() -> int:
         print(f"The machine as it is: {healthy.report['summary']} ({healthy.seconds:.1f} s)\n")
         print("| fault | expected | roots | explains | fix | s | |\n|---|---|---|---|---|---|---|", flush=True)
         results = []
-        for result in scores(faults, machine, wanted.jobs, scratch, healthy.claims):
+        for result in scores(faults, machine, wanted.jobs, scratch, healthy):
             results.append(result)
             print(row(result), flush=True)
             if wanted.texts and result.text:

@@ -24,9 +24,7 @@ from cudadoctor.fleet.timings import Straggler, Usual
 from cudadoctor.model.report import Tool, Verdict
 
 MAJORITY = 2 / 3
-"""Share of the nodes with one model of GPU that must have the same number of them for it to be the usual one."""
-LEAST_NODES = 3
-"""Of fewer nodes none is odd."""
+"""Share of the nodes with one model of GPU that must have the same number for it to be usual; of two nodes none is odd."""
 _ORDER = {Verdict.PROBLEMS.value: 0, Verdict.UNDETERMINED.value: 1, Verdict.HEALTHY.value: 2}
 
 Classes = Mapping[Traits, list[str]]
@@ -154,7 +152,7 @@ def _fewer_gpus(classes: Classes) -> Iterator[FewerGpus]:
             numbers.setdefault(model, Counter())[count] += len(names)
     for model, of_model in numbers.items():
         usual, nodes = of_model.most_common(1)[0]
-        if of_model.total() < LEAST_NODES or nodes < MAJORITY * of_model.total():
+        if nodes < MAJORITY * of_model.total():
             continue
         for traits, names in classes.items():
             count = dict(traits.gpus or ()).get(model, usual)

@@ -17,8 +17,9 @@ from cudadoctor.commands import compare as command
 from cudadoctor.compare.comparison import CompareReport
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.codec import from_json, to_compact_json, to_json
-from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.report import Charset, RenderOptions, compare_json, compare_text
+from cudadoctor.model.fact import Known
+from cudadoctor.model.snapshot import Package, Snapshot
+from cudadoctor.report import Charset, Detail, RenderOptions, compare_json, compare_text
 from tests.compare.machines import compared
 from tests.report.ci_reports import is_inert
 from tests.report.hostile import HOSTILE, hostile_report
@@ -55,6 +56,16 @@ def test_json_is_as_the_schema_says_and_reads_back(comparison: tuple[str, Compar
     text = compare_json.render(comparison[1])
     Draft202012Validator(schema).validate(json.loads(text))
     assert from_json(text, CompareReport) == comparison[1]
+
+
+def test_many_differences_are_counted_and_v_lists_them(tmp_path: Path) -> None:
+    report = healthy_h100()
+    packages = tuple(Package(name=f"p{number}", package_version="1") for number in range(compare_text.MOST_ROWS + 3))
+    python = structs.replace(report.snapshot.python, packages=Known(packages, "test"))
+    more = structs.replace(report, snapshot=structs.replace(report.snapshot, python=python))
+    differing = compared(tmp_path, report, more)
+    assert "and 4 more (-v lists them)" in compare_text.render(differing, RenderOptions())  # and torch, which is not in the list
+    assert "more (-v" not in compare_text.render(differing, RenderOptions(detail=Detail.EVIDENCE))
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if not name.startswith("long")])

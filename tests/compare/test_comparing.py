@@ -133,6 +133,7 @@ def test_packages_and_variables_are_compared_by_name(tmp_path: Path) -> None:
     assert values["python.packages.xformers"] == ("none", "0.0.30")
     assert values["python.packages.a-package-0"] == ("1.0.0", "none")
     assert values["environment.CUDA_LAUNCH_BLOCKING"] == ("none", "1")
+    assert "environment" not in values
 
 
 TICKET = """PyTorch version: 2.9.1+cpu
@@ -151,6 +152,20 @@ def test_a_pasted_text_is_a_machine_of_which_little_is_known(tmp_path: Path) -> 
     assert "cpu-only-torch" in [each.finding.name for each in comparison.findings]
     assert ranks(comparison)["python.torch.torch_version"] in (Rank.FINDING, Rank.DIFFERS)
     assert not any(fact.startswith(("python.packages.", "libraries.copies.")) for fact in ranks(comparison))
+
+
+def test_what_a_text_does_not_list_is_not_absent(tmp_path: Path) -> None:
+    mine = with_environment(BASE, CUDA_LAUNCH_BLOCKING="1", CUDA_HOME="/usr/local/cuda-13.0")
+    comparison = compared(tmp_path, mine, "$ env | grep CUDA\nCUDA_HOME=/usr/local/cuda-12.4\n").comparisons[0]
+    assert "environment.CUDA_HOME" in ranks(comparison)
+    assert "environment.CUDA_LAUNCH_BLOCKING" not in ranks(comparison)
+
+
+def test_a_toolkit_that_builds_do_not_use_is_no_difference(tmp_path: Path) -> None:
+    (toolkit,) = maybe(BASE.toolkits) or ()
+    idle = structs.replace(toolkit, root="/opt/old", toolkit_version=known(CudaVersion.of(12, 4)), chosen_for_builds=False)
+    comparison = compared(tmp_path, BASE, structs.replace(BASE, toolkits=known((toolkit, idle)))).comparisons[0]
+    assert comparison.differences == ()
 
 
 def test_a_finding_that_a_text_cannot_tell_does_not_matter(tmp_path: Path) -> None:

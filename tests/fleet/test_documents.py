@@ -63,6 +63,14 @@ def test_where_blocks_end_changes_nothing(block: int, tmp_path: Path, monkeypatc
     assert [line for line, _ in read(tmp_path, data)] == [1, 2, 3]
 
 
+def test_after_a_line_that_is_too_long_the_next_report_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(COMPACT)
+    monkeypatch.setattr(documents, "BLOCK_BYTES", 2 * size)
+    monkeypatch.setattr(documents, "MAX_REPORT_BYTES", size)
+    found = read(tmp_path, b"x" * (4 * size - 1) + b"\n" + COMPACT)  # the line ends with a block
+    assert [words for _, words in found] == ["is longer than 0 MiB", "report"]
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

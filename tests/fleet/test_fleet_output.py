@@ -17,12 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cudadoctor.commands.fleet_summary import RENDERERS
 from cudadoctor.exit_codes import ExitCode
-from cudadoctor.fleet.gathering import Gathered
+from cudadoctor.fleet.documents import Unreadable
+from cudadoctor.fleet.gathering import MOST_UNREADABLE, Gathered
 from cudadoctor.fleet.summarising import summarise
 from cudadoctor.fleet.summary import FleetSummary
 from cudadoctor.model.codec import from_json, to_compact_json, to_json
 from cudadoctor.report import Charset, Detail, RenderOptions
 from cudadoctor.report.fleet_json import schema_text
+from cudadoctor.report.fleet_text import MOST_ROWS
 from tests.fleet.small import found, small_summary
 from tests.report.ci_reports import is_inert
 from tests.report.hostile import HOSTILE, hostile_report
@@ -51,6 +53,14 @@ def test_golden(format: str, golden: Callable[[str, str], None]) -> None:
 def test_findings_only_leaves_out_what_is_usual() -> None:
     text = rendered("text", small_summary(), RenderOptions(detail=Detail.FINDINGS))
     assert "sick-node" in text and "N{CHECK MARK}" not in text
+
+
+def test_of_much_garbage_the_first_is_kept_and_all_is_counted() -> None:
+    gathered = Gathered()
+    gathered.add_all(Unreadable("log", line, "no JSON") for line in range(MOST_UNREADABLE + 5))
+    summary = summarise(gathered)
+    assert (len(summary.unreadable), summary.counts.unreadable) == (MOST_UNREADABLE, MOST_UNREADABLE + 5)
+    assert f"and {MOST_UNREADABLE + 5 - MOST_ROWS} more (--format json)" in rendered("text", summary)
 
 
 def test_shipped_schema_is_current(request: pytest.FixtureRequest) -> None:

@@ -62,7 +62,17 @@ class Device:
 
     def multiprocessors(self) -> int:
         """How many multiprocessors the device has; raises DriverError."""
-        return self.driver.get_int("cuDeviceGetAttribute", ctypes.c_int(MULTIPROCESSOR_COUNT), self._handle)
+        return self.attribute(MULTIPROCESSOR_COUNT)
+
+    def attribute(self, number: int) -> int:
+        """An attribute of the device, by its number in `CUdevice_attribute`; raises DriverError."""
+        return self.driver.get_int("cuDeviceGetAttribute", ctypes.c_int(number), self._handle)
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of memory; raises DriverError."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
 
     def tensor_map(self, address: ctypes.c_uint64, box: Box, precision: Precision) -> ctypes.Array[ctypes.c_ubyte]:
         """The kernel parameter that describes the matrix at `address`; raises DriverError, MissingSymbolError."""
@@ -83,18 +93,27 @@ class Device:
 
     def time(self, enqueue: Callable[[], None]) -> float:
         """Milliseconds of what `enqueue` enqueues, between two events; raises DriverError."""
-        events = [self.driver.get_handle("cuEventCreate", ctypes.c_uint(0)) for _ in range(2)]
-        try:
-            self.driver.call("cuEventRecord", events[0], ctypes.c_void_p())
+        with self.event() as begin, self.event() as end:
+            self.driver.call("cuEventRecord", begin, ctypes.c_void_p())
             enqueue()
-            self.driver.call("cuEventRecord", events[1], ctypes.c_void_p())
-            self.driver.call("cuEventSynchronize", events[1])
-            elapsed_ms = ctypes.c_float()
-            self.driver.call("cuEventElapsedTime", ctypes.byref(elapsed_ms), *events)
+            self.driver.call("cuEventRecord", end, ctypes.c_void_p())
+            self.driver.call("cuEventSynchronize", end)
+            return self.elapsed_ms(begin, end)
+
+    @contextmanager
+    def event(self) -> Iterator[ctypes.c_void_p]:
+        """An event; destroyed at the end."""
+        event = self.driver.get_handle("cuEventCreate", ctypes.c_uint(0))
+        try:
+            yield event
         finally:
-            for event in events:
-                self.driver.code("cuEventDestroy_v2", event)
-        return elapsed_ms.value
+            self.driver.code("cuEventDestroy_v2", event)
+
+    def elapsed_ms(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+        """Milliseconds between two events that have passed; raises DriverError."""
+        milliseconds = ctypes.c_float()
+        self.driver.call("cuEventElapsedTime", ctypes.byref(milliseconds), begin, end)
+        return milliseconds.value
 
     def synchronize(self) -> None:
         """Wait for all launches; raises DriverError with the fault of any of them."""
@@ -173,8 +192,14 @@ class Function:
         )
         self._dynamic_smem_bytes = size_bytes
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any]) -> None:
-        """Enqueue one launch on the default stream; raises DriverError."""
+    def attribute(self, number: int) -> int:
+        """An attribute of the code, by its number in `CUfunction_attribute`; raises DriverError."""
+        return self._driver.get_int("cuFuncGetAttribute", ctypes.c_int(number), self._handle)
+
+    def launch(
+        self, grid: Sequence[int], block: Sequence[int], parameters: Sequence[Any], stream: ctypes.c_void_p | None = None
+    ) -> None:
+        """Enqueue one launch on `stream` or the default one; raises DriverError."""
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(parameter) for parameter in parameters))
         sizes = [ctypes.c_uint(extent) for extent in (*grid, *block, self._dynamic_smem_bytes)]
-        self._driver.call("cuLaunchKernel", self._handle, *sizes, ctypes.c_void_p(), pointers, ctypes.c_void_p())
+        self._driver.call("cuLaunchKernel", self._handle, *sizes, stream or ctypes.c_void_p(), pointers, ctypes.c_void_p())

@@ -2,7 +2,8 @@
 
 The driver may hang or crash; then only this process does, and the parent (`driver_session`) says so. Standard library only, so
 that it starts quickly. Requests, in this order: {"do": "load", "library": PATH|null}, {"do": "init"}, {"do": "devices"}, then any
-number of {"do": "open", "device": N} and {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N}.
+number of {"do": "open", "device": N}, {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N} and
+{"do": "measure", "device": N, "step": ...} (see `measure.Bench`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class DriverServer:
     def __init__(self) -> None:
         self._driver: Driver | None = None
         self._devices: dict[int, Any] = {}
+        self._benches: dict[int, Any] = {}
 
     def answer(self, request: dict[str, Any]) -> Answer:
         """The answer to one request; raises KeyError or TypeError for a malformed one."""
@@ -39,6 +41,8 @@ class DriverServer:
             return describe.describe_devices(self._driver)
         if request["do"] == "open":
             return self._open(self._driver, request["device"])
+        if request["do"] == "measure":
+            return self._measure(self._driver, request)
         return self._prove(self._driver, request)
 
     def _load(self, library: str | None) -> Answer:
@@ -74,6 +78,18 @@ class DriverServer:
         except OSError as error:
             return {"outcome": "unknown", "step": "image", "because": f"cannot read the compiled kernel: {error}"}
         return prove(self._devices[request["device"]], image, request["kernel"], request["seed"])
+
+    def _measure(self, driver: Driver, request: dict[str, Any]) -> Answer:
+        from cudadoctor.gpu.measure import Bench
+
+        ordinal = request["device"]
+        refused = self._open(driver, ordinal)
+        if refused:
+            return refused
+        if ordinal not in self._benches:
+            self._benches[ordinal] = Bench(self._devices[ordinal])
+        answer: Answer = self._benches[ordinal].answer(request)
+        return answer
 
     def close(self) -> None:
         """Give the contexts back. The result is not needed: after a fault it is the same fault again, reported before."""

@@ -67,6 +67,10 @@ class DriverSession:
             self.close()  # a fault during a launch leaves the context unusable for good
         return answer
 
+    def measure(self, request: Mapping[str, Any], device: int, timeout_s: float) -> dict[str, Any]:
+        """The answer to one step of a measurement (`measure.Bench`); raises ChildError. `open` comes first."""
+        return self._ask({**request, "do": "measure", "device": device}, timeout_s)
+
     def _ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._child is None:
             self._child = Child(child_argv("driver_child"), self._env)

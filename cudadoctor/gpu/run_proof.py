@@ -22,6 +22,7 @@ from cudadoctor.gpu.driver_api import DriverError, MissingSymbolError
 TIMED_LAUNCHES = 5
 LAUNCH_BUDGET_MS = 5.0
 """Longest single launch for timing, estimated from the checked launches: slow or busy GPUs are not kept busy for long."""
+ALL_PASSES = slice(None)
 
 Answer = dict[str, Any]
 
@@ -43,7 +44,7 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
         answer["load_s"] = perf_counter() - started
         answer["step"] = "launch"
         rng = random.Random(seed)  # noqa: S311  # test data, repeatable from the seed in the message
-        _run(device, _functions(module, kernel), kernel, rng, answer)
+        _run(device, functions_of(module, kernel), kernel, rng, answer)
         module.unload()
         answer["outcome"] = "passed"
     except ModuleLoadError as failure:
@@ -59,7 +60,7 @@ def prove(device: Device, image: bytes, kernel: Mapping[str, Any], seed: int) ->
     return answer
 
 
-def _functions(module: Module, kernel: Mapping[str, Any]) -> list[Function]:
+def functions_of(module: Module, kernel: Mapping[str, Any]) -> list[Function]:
     """One for each pass, in order."""
     functions = [module.function(entry) for entry in kernel["entries"]]
     if kernel["dynamic_smem_bytes"]:
@@ -108,8 +109,8 @@ class Launch:
             for content in self._case.inputs:
                 buffers.append(stack.enter_context(self._device.buffer(content.size_bytes)))
                 buffers[-1].write(content)
-            self._output: Buffer = stack.enter_context(self._device.buffer(self._case.output_bytes))
-            self._parameters = self._parameters_of([*(buffer.address for buffer in buffers), self._output.address])
+            self.output: Buffer = stack.enter_context(self._device.buffer(self._case.output_bytes))
+            self._parameters = self._parameters_of([*(buffer.address for buffer in buffers), self.output.address])
             self._stack = stack.pop_all()
         return self
 
@@ -142,17 +143,17 @@ class Launch:
         return check, milliseconds
 
     def _output_of_launch(self) -> tuple[bytes, float]:
-        self._output.fill_nan()
+        self.output.fill_nan()
         milliseconds = self._time()
-        if not self._output.guard_intact():
+        if not self.output.guard_intact():
             raise WrongResultError("the kernel wrote behind the end of its output")
-        return self._output.read(0, self._output.size_bytes), milliseconds
+        return self.output.read(0, self.output.size_bytes), milliseconds
 
     def timed(self) -> tuple[verify.Check, float]:
         """The check of sampled outputs and the median of the timed launches in milliseconds, after one to warm up."""
         self._time()
         milliseconds = median(self._time() for _ in range(TIMED_LAUNCHES))
-        check = self._case.check_samples(self._output.read)
+        check = self._case.check_samples(self.output.read)
         if not check.passed:
             raise WrongResultError(
                 f"wrong numbers: {check.where} is off by {check.error:.3g}, allowed {check.tolerance:.3g}", check
@@ -160,11 +161,12 @@ class Launch:
         return check, milliseconds
 
     def _time(self) -> float:
-        milliseconds = self._device.time(self._enqueue)
+        milliseconds = self._device.time(self.enqueue)
         self._device.synchronize()
         return milliseconds
 
-    def _enqueue(self) -> None:
-        """All passes, one after the other."""
-        for function, grid in zip(self._functions, self._case.grids(self._device.multiprocessors), strict=True):
-            function.launch(grid, self._block, self._parameters)
+    def enqueue(self, passes: slice = ALL_PASSES, stream: ctypes.c_void_p | None = None) -> None:
+        """The passes, one after the other."""
+        grids = self._case.grids(self._device.multiprocessors)
+        for function, grid in list(zip(self._functions, grids, strict=True))[passes]:
+            function.launch(grid, self._block, self._parameters, stream)

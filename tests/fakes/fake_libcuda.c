@@ -256,6 +256,18 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes) {
     ENTER(); memset((void *)(uintptr_t)to, value, bytes); return 0;
 }
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    CUresult result = cuDeviceTotalMem_v2(total, 0);
+    *free_bytes = *total / 2;
+    return result;
+}
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+    (void)flags;
+    ENTER();
+    *memory = malloc(bytes);
+    return *memory ? 0 : 2;
+}
+CUresult cuMemFreeHost(void *memory) { free(memory); ENTER(); return 0; }
 
 /* ---- launches ---- */
 
@@ -342,6 +354,16 @@ CUresult cuFuncSetAttribute(const char *function, int attribute, int value) {
     ENTER();
     return attribute == 8 && value <= number("FAKE_CUDA_SHARED_MEMORY", 232448) ? 0 : 1;
 }
+
+CUresult cuFuncGetAttribute(int *value, int attribute, const char *function) {
+    (void)function;
+    ENTER();
+    *value = attribute == 4 ? 32 : 0;
+    return 0;
+}
+
+CUresult cuStreamCreate(void **stream, unsigned flags) { ENTER(); *stream = malloc(1); return flags <= 1 ? 0 : 1; }
+CUresult cuStreamDestroy_v2(void *stream) { free(stream); ENTER(); return 0; }
 
 /* Keeps the address where a launch looks for a pointer; refuses what the real one refuses. */
 CUresult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents, const uint64_t *strides,

@@ -14,6 +14,7 @@ import typer.core
 from cudadoctor.cli_options import (
     ArchStyleName,
     AssumeOption,
+    BenchPart,
     BuildArgOption,
     BuildOption,
     DockerfileOption,
@@ -414,6 +415,34 @@ def fleet_summary(
 
     options = OutputOptions(format.value, output, fail_on.value, quiet, verbose)
     raise typer.Exit(command.run(command.SummaryOptions(tuple(paths), nodes, options)))
+
+
+@app.command(rich_help_panel=MEASURE)
+def bench(
+    part: Annotated[BenchPart, typer.Argument(metavar="[gemm|attention|memory|all]", help="What to measure.")] = BenchPart.ALL,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the best rung of each, in less than ten seconds.")] = False,
+    gpu: Annotated[int, typer.Option("--gpu", metavar="N", help="CUDA's number of the GPU.")] = 0,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="OLD.json", help="Say what changed since a saved run, beyond the noise of both."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the roofline with the kernels on it: .svg, .png or .html.")
+    ] = None,
+    ncu: Annotated[bool, typer.Option("--ncu", help="Also profile the kernels with Nsight Compute.")] = False,
+    judge: Annotated[
+        Path | None, typer.Option("--judge", metavar="FILE.json", help="Judge a run saved by --format json; measure nothing.")
+    ] = None,
+    python: PythonOption = None,
+    format: ListFormatOption = ListFormat.TEXT,
+    output: OutputOption = None,
+) -> None:
+    """Measure this GPU: is it as fast as it should be, and what holds it back."""
+    from cudadoctor.commands import bench as command
+    from cudadoctor.commands.output import OutputOptions
+
+    options = command.BenchOptions(part.value, quick, gpu, python, judge, against, plot, ncu, OutputOptions(format.value, output))
+    raise typer.Exit(command.run(options))
 
 
 def run() -> NoReturn:

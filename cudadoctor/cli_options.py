@@ -62,6 +62,15 @@ class ScanDetail(str, Enum):
     MODULE = "module"
 
 
+class BenchPart(str, Enum):
+    """What `bench` measures."""
+
+    GEMM = "gemm"
+    ATTENTION = "attention"
+    MEMORY = "memory"
+    ALL = "all"
+
+
 class MatrixChoice(str, Enum):
     """The matrices that `matrix` shows."""
 
@@ -77,6 +86,7 @@ class MatrixChoice(str, Enum):
     ENV = "env"
     SONAMES = "sonames"
     IMAGES = "images"
+    SPEEDS = "speeds"
 
 
 def _option(name: str, help_text: str, metavar: str | None = None, short: str | None = None) -> typer.models.OptionInfo:

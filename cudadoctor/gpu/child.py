@@ -77,6 +77,11 @@ class Child:
             self._close_stderr()
             raise ChildError(ChildFailure.NOT_STARTED, f"could not be started: {refused}")
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
     def _read(self) -> None:
         """Pass lines on; an empty one says that the stream ended. A thread, as pipes have no deadline on Windows."""
         if self._process.stdout is not None:

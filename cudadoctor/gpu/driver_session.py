@@ -67,6 +67,11 @@ class DriverSession:
             self.close()  # a fault during a launch leaves the context unusable for good
         return answer
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the child's process; None while there is none."""
+        return self._child.pid if self._child is not None else None
+
     def measure(self, request: Mapping[str, Any], device: int, timeout_s: float) -> dict[str, Any]:
         """The answer to one step of a measurement (`measure.Bench`); raises ChildError. `open` comes first."""
         return self._ask({**request, "do": "measure", "device": device}, timeout_s)

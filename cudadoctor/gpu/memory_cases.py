@@ -115,6 +115,8 @@ class MemoryCase:
             return ((-(-shape.first // self._tile[1]), -(-rows // self._tile[0]), 1),)
         if self.op == "clock":
             return ((1, 1, 1),)
+        if self.op == "gather":
+            return ((-(-(shape.elems // shape.first) // self._tile[0]), shape.first, 1),)
         pieces = shape.elems // 4 if self.op == "copy" else shape.elems
         return ((-(-pieces // self._tile[0]), 1, 1),)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cudadoctor.matrices.ecosystem import EcosystemMatrix
     from cudadoctor.matrices.env import EnvironmentMatrix
     from cudadoctor.matrices.errors import ErrorMatrix
+    from cudadoctor.matrices.expected_speed import ExpectedSpeed
     from cudadoctor.matrices.gpus import GpuMatrix
     from cudadoctor.matrices.images import ImageMatrix
     from cudadoctor.matrices.sonames import SonameMatrix
@@ -114,3 +115,9 @@ class Matrices:
         from cudadoctor.matrices import images
 
         return images.load(self._document("images.toml"))
+
+    @cached_property
+    def speeds(self) -> ExpectedSpeed:
+        from cudadoctor.matrices import expected_speed
+
+        return expected_speed.load(self._document("expected_speed.toml"))

@@ -29,6 +29,7 @@ class MatrixName(Enum):
     ENV = "env"
     SONAMES = "sonames"
     IMAGES = "images"
+    SPEEDS = "speeds"
 
 
 class Line(Struct, frozen=True):

@@ -97,6 +97,9 @@ class Row:
     def integer_or_none(self, name: str) -> int | None:
         return self._get(name, int)
 
+    def number(self, name: str) -> float:
+        return self._required(name, self.number_or_none(name))
+
     def number_or_none(self, name: str) -> float | None:
         value: float | None = self._get(name, (int, float))
         return None if value is None else float(value)

@@ -1,7 +1,8 @@
 """Asks NVML and the device nodes, in a process of its own because a wedged driver never answers; prints JSON lines.
 
-Run as `python -I -S _nvml_child.py FOLDER_OF_PYNVML NODE...`; an empty folder means that NVML is not to be asked. Each line is
-written as soon as it is known, so a hang loses only what follows.
+Run as `python -I -S _nvml_child.py FOLDER_OF_PYNVML NODE...`; an empty folder means that NVML is not to be asked. With
+`FOLDER_OF_PYNVML --sample PCI_BUS_ID SECONDS` it reads one GPU again and again. Each line is written as soon as it is known, so a
+hang loses only what follows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,6 +191,50 @@ def describe(module: Any) -> None:
         describe_gpu(nvml, index)
 
 
+SAMPLED = frozenset(
+    {
+        "sm_clock_mhz",
+        "throttle_reasons",
+        "temperature_c",
+        "power_mw",
+        "utilization_percent",
+        "pcie_generation",
+        "pcie_width",
+    }
+)
+"""What is asked of a GPU again and again while it is measured."""
+
+
+def processes(handle: Any) -> Call:
+    """Numbers of the processes that compute on it, as the driver counts them (in a container: the host's)."""
+    return lambda n: [process.pid for process in n.nvmlDeviceGetComputeRunningProcesses(handle)]
+
+
+def sample(folder: str, pci_bus_id: str, interval_s: float) -> None:
+    """Describe one GPU once, then give a `sample` line at each interval until it is killed."""
+    sys.path.insert(0, folder)
+    import pynvml
+
+    nvml = Nvml(pynvml)
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id.encode())
+    except pynvml.NVMLError as error:
+        emit("init", **nvml.failure(error))
+        return
+    once = (
+        *fields_of(handle),
+        ("power_limit_default_mw", lambda n: n.nvmlDeviceGetPowerManagementDefaultLimit(handle)),
+        ("pci_device", lambda n: n.nvmlDeviceGetPciInfo(handle).pciDeviceId >> 16),
+    )
+    emit("gpu", fields={key: nvml.read(call) for key, call in once})
+    asked = [(key, call) for key, call in fields_of(handle) if key in SAMPLED]
+    asked.append(("processes", processes(handle)))
+    while True:
+        emit("sample", at=time.monotonic(), fields={key: nvml.read(call) for key, call in asked})
+        time.sleep(interval_s)
+
+
 def main(folder: str, nodes: Sequence[str]) -> None:
     control = [path for path in nodes if not re.search(r"nvidia\d+$", path)]
     for path in control:
@@ -206,4 +252,7 @@ def main(folder: str, nodes: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    if sys.argv[2:3] == ["--sample"]:
+        sample(sys.argv[1], sys.argv[3], float(sys.argv[4]))
+    else:
+        main(sys.argv[1], sys.argv[2:])

@@ -70,7 +70,7 @@ def read_nvml(system: System, timeout: float) -> NvmlAnswer:
     absent = _absent(system, library)
     if absent is not None and not nodes:
         return NvmlAnswer.nothing(absent)
-    folder = "" if absent is not None else _pynvml_folder()
+    folder = "" if absent is not None else pynvml_folder()
     argv = (sys.executable, "-I", "-S", str(CHILD), folder, *nodes)
     try:
         program = system.start(argv)
@@ -235,12 +235,12 @@ def _absent(system: System, library: str) -> Missing | None:
     if not library:
         name = "nvml.dll" if system.platform == "win32" else LIBRARY
         return not_found(f"{name} is not where the loader looks", SOURCE)
-    if not _pynvml_folder():
+    if not pynvml_folder():
         return not_found("the Python package nvidia-ml-py is not installed beside cudadoctor", SOURCE)
     return None
 
 
-def _pynvml_folder() -> str:
+def pynvml_folder() -> str:
     """Where our own Python would import pynvml from; found without importing it."""
     spec = find_spec("pynvml")
     return str(Path(spec.origin).parent) if spec is not None and spec.origin else ""

@@ -403,6 +403,12 @@ CUresult cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned
         return 0;
     }
     if (!number("FAKE_CUDA_COMPUTE", 0)) return 0;
+    if (!strncmp(function, "clock", 5)) { /* 1.5 cycles a nanosecond */
+        unsigned *out = POINTER(0);
+        out[1] = (unsigned)INT(1);
+        out[0] = out[1] / 2 * 3;
+        return 0;
+    }
     int half = strstr(function, "_bf16_") ? BF16 : strstr(function, "_f16_") ? F16 : F32, is_gemm = !strncmp(function, "gemm", 4);
     int batch = !is_gemm && gy == 1 && gz == 1 && (strstr(function, "_mma_") || strstr(function, "_wgmma_")) ? INT(11) : (int)gz; /* grid in a line */
     size_t count = is_gemm ? gemm(parameters, half) : attention(parameters, half, batch);

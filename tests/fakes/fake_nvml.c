@@ -5,7 +5,8 @@
  *   N.name= N.uuid= N.pci=0000:01:00.0 N.cc=8.9 N.total= N.used= (bytes)
  *   N.handle=15                result of asking for GPU N's handle
  *   N.KEY=number               compute_mode persistence mig ecc ecc_errors processes pcie_gen pcie_gen_max pcie_width
- *                              pcie_width_max sm_clock sm_clock_max throttle temperature power limit utilization
+ *                              pcie_width_max sm_clock sm_clock_max throttle temperature power limit
+ *                              limit_default utilization
  *   N.mig.0=1g.10gb            MIG devices
  *
  * A key that is absent gives NVML_ERROR_NOT_SUPPORTED.
@@ -106,6 +107,17 @@ Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *out) {
     return (Result)code;
 }
 
+Result nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, Device *out) {
+    unsigned count = 0;
+    nvmlDeviceGetCount_v2(&count);
+    for (unsigned index = 0; index < count; ++index) {
+        char own[32] = "";
+        if (text((Device)(long)(index + 1), "pci", own, sizeof own) == OK && !strcmp(own, bus_id))
+            return nvmlDeviceGetHandleByIndex_v2(index, out);
+    }
+    return NOT_FOUND;
+}
+
 Result nvmlDeviceGetName(Device device, char *out, unsigned size) {
     long id = (long)device;
     if (id < 1000) return text(device, "name", out, size);
@@ -175,5 +187,6 @@ Result nvmlDeviceGetCurrentClocksThrottleReasons(Device d, unsigned long long *o
 Result nvmlDeviceGetTemperature(Device d, int sensor, unsigned *out) { (void)sensor; return small(d, "temperature", out); }
 Result nvmlDeviceGetPowerUsage(Device d, unsigned *out) { return small(d, "power", out); }
 Result nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned *out) { return small(d, "limit", out); }
+Result nvmlDeviceGetPowerManagementDefaultLimit(Device d, unsigned *out) { return small(d, "limit_default", out); }
 Result nvmlDeviceGetUtilizationRates(Device d, unsigned *out) { return small(d, "utilization", out); }
 Result nvmlDeviceGetNvLinkState(Device d, unsigned link, unsigned *out) { (void)d; (void)link; (void)out; return NOT_SUPPORTED; }

@@ -79,13 +79,8 @@ MISTAKES = [
     (ROTARY_F32_HALVES, "attention/rotary_f32_halves_sm50.cu", "min(QUAD, half - i)", "QUAD"),
     (SOFTMAX_F32_ONLINE, "attention/softmax_f32_online_sm50.cu", "column = vecs * VEC + threadIdx.x", "column = threadIdx.x"),
     (ATTN_F32_FUSED, "attention/fused.cuh", "sum > 0.0f ? 1.0f / sum : 0.0f", "1.0f / sum"),
-    (
-        COPY_U32_VECTORS,
-        "memory/copy_u32_vectors_sm50.cu",
-        "y[first + i * THREADS] = piece[i]",
-        "y[first + i * THREADS] = piece[0]",
-    ),
-    (GATHER_U32_STRIDED, "memory/gather_u32_strided_sm50.cu", "+ i / rows]", "]"),
+    (COPY_U32_VECTORS, "memory/copy_u32_vectors_sm50.cu", "= x[i]", "= x[i / 2 * 2]"),
+    (GATHER_U32_STRIDED, "memory/gather_u32_strided_sm50.cu", "stride + pass]", "stride]"),
     (TRANSPOSE_U32_PADDED, "memory/transpose.cuh", "row < columns && col < rows", "row < columns"),
     (
         TRANSPOSE_U32_CONFLICTED,

@@ -264,6 +264,7 @@ def test_no_file_of_the_folder_is_left_out(matrices: Matrices) -> None:
         "env_vars.toml",
         "sonames.toml",
         "images.toml",
+        "expected_speed.toml",
     }
     assert files - read_here <= {"error_patterns.toml"}
     assert read_here <= files

@@ -1,0 +1,1 @@
+"""Measures this GPU and says whether it performs as it should."""

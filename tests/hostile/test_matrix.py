@@ -111,6 +111,14 @@ def test_a_file_named_like_a_rule_is_no_argument(tmp_path: Path) -> None:
     assert said[0].stdout == said[1].stdout
 
 
+def test_a_width_of_thousands_of_digits_is_none(tmp_path: Path) -> None:
+    prey = machine_a(tmp_path / "machine")
+    argv = [sys.executable, str(ENTRY_POINT), "check", "--no-run"]
+    done = [subprocess.run(argv, env={**prey.env, **more}, capture_output=True) for more in ({}, {"COLUMNS": "9" * 5000})]
+    assert [run.returncode for run in done] == [0, 0]
+    assert max(map(len, done[0].stdout.decode().splitlines())) == max(map(len, done[1].stdout.decode().splitlines()))
+
+
 @pytest.mark.parametrize("command", [["rules"], ["matrix", "gpus"], ["--version"], ["explain", "209"]])
 def test_output_that_goes_nowhere_is_an_error(command: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:

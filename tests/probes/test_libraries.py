@@ -125,6 +125,10 @@ def test_a_conda_environment_elsewhere_is_told_by_its_variable() -> None:
     assert origin_of("/data/env/lib/libcudart.so.12", "/data/env/") is LibraryOrigin.CONDA
 
 
+def test_a_conda_environment_at_the_root_owns_nothing() -> None:
+    assert origin_of("/data/env/lib/libcudart.so.12", "/") is LibraryOrigin.OTHER
+
+
 def test_versions_in_file_names() -> None:
     assert str(known(version_of("/x/libcuda.so.580.65.06"))) == "580.65.06"
     assert isinstance(version_of("/x/libcuda.so.1"), Missing)

@@ -93,7 +93,7 @@ NVCC = Expected(
     ("toolkits", "errors", "libraries"),
     ("nvcc",),
     exits=(0, 1, 4),
-    errors=("kernel-proof-fails",),
+    errors=("kernel-proof-fails", "nvcc-fails"),
     other_values=(r"toolkits\[.*\]\.(missing_parts|toolkit_version)",),
 )
 COMPILERS = Expected(("host_compilers", "errors"), ("nvcc",), other_values=(r"host_compilers\[.*/gcc\]",))

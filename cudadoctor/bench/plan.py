@@ -111,7 +111,8 @@ def _attention(kernel: KernelSpec, length: int, free: int, *, causal: bool) -> J
         "causal": int(causal),
         "scale": ATTENTION_WIDTH**-0.5,
     }
-    problem = f"S{length} H{heads} D{ATTENTION_WIDTH} {'causal' if causal else 'full'} {kernel.dtype.value}"
+    fewer = "" if heads == ATTENTION_HEADS else f", {heads} heads"
+    problem = f"S{length} {'causal' if causal else 'full'} {kernel.dtype.value}{fewer}"
     reference = {"op": "attention", "dtype": kernel.dtype.value, "heads": heads, "length": length, "causal": causal}
     return Job(Section.ATTENTION, kernel, problem, shape, problem, {**reference, "width": ATTENTION_WIDTH})
 

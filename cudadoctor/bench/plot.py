@@ -21,10 +21,10 @@ SUFFIXES = (".svg", ".png", ".html")
 INSTALL = "pip install 'cudadoctor[plot]'"
 COLOURS = {Section.GEMM: "#0b6e4f", Section.ATTENTION: "#b4441c"}
 ROOF_COLOURS = {"tensor cores": "#22313f", "fp32": "#7a8793"}
-LEAST_INTENSITY, MOST_INTENSITY = 1.0, 20000.0
+LEAST_INTENSITY, MOST_INTENSITY = 1.0, 10000.0
 PNG_DPI = 150
-LABEL_STEP = 1.18
-"""Least ratio of the heights of two labels: nearer ones are moved apart."""
+LABEL_HEIGHT = 0.027
+"""Of the height of the axes: labels that are nearer are moved apart."""
 
 
 class PlotError(Exception):
@@ -74,23 +74,27 @@ def _figure(report: BenchReport, matrices: Matrices) -> Any:
     os.environ.setdefault("MPLBACKEND", "Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 6.0), layout="constrained")
+    figure = Figure(figsize=(12.0, 6.2), layout="constrained")
     axes = figure.subplots()
     model = model_of(report.gpu, matrices)
     points = [row for row in report.rows if row.tflops is not None and intensity(row) is not None]
-    lowest = min((row.tflops or 1.0 for row in points), default=1.0)
+    model_roof = rated_roof(model.peaks) if model is not None else Roof(None, None, None)
+    axes.set(xscale="log", yscale="log", xlim=(LEAST_INTENSITY, MOST_INTENSITY), ylim=_heights(points, model_roof))
     _roofs(axes, measured_roof(report.rows), "measured", "-")
-    if model is not None:
-        _roofs(axes, rated_roof(model.peaks), "rated", ":")
+    _roofs(axes, model_roof, "rated", ":")
     _points(axes, points)
-    axes.set(xscale="log", yscale="log", xlim=(LEAST_INTENSITY, MOST_INTENSITY))
-    axes.set_ylim(bottom=min(lowest / 2, 1.0))
     axes.set_xlabel("arithmetic intensity: FLOP a byte of the least traffic")
     axes.set_ylabel("TFLOPS")
     axes.set_title(_plain(f"{report.gpu.name}, driver {report.gpu.driver_release}, {report.created[:10]}"), loc="left")
     axes.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
-    axes.legend(loc="lower right", frameon=False, fontsize=9)
+    axes.legend(loc="upper left", frameon=False, fontsize=9)
     return figure
+
+
+def _heights(points: Sequence[Row], roof: Roof) -> tuple[float, float]:
+    """The range of TFLOPS to show."""
+    shown = [row.tflops for row in points if row.tflops] + [each for each in (roof.tensor, roof.plain) if each]
+    return min([1.0, *shown]) / 2, max([1.0, *shown]) * 2
 
 
 def _plain(text: str) -> str:
@@ -112,21 +116,24 @@ def _roofs(axes: Axes, roof: Roof, whose: str, style: str) -> None:
 
 
 def _points(axes: Axes, points: Sequence[Row]) -> None:
-    """A dot for each kernel, its name beside it, names pushed apart where they would overlap."""
+    """A dot for each kernel, its name at the right, names pushed apart where they would overlap."""
     seen: set[Section] = set()
+    lowest, highest = axes.get_ylim()
+    step = (highest / lowest) ** LABEL_HEIGHT
     height = 0.0
     for row in sorted(points, key=lambda each: each.tflops or 0.0):
         x, y = intensity(row) or LEAST_INTENSITY, row.tflops or 0.0
-        label = {Section.GEMM: "GEMM", Section.ATTENTION: "attention"}[row.section] if row.section not in seen else None
+        name = {Section.GEMM: "GEMM", Section.ATTENTION: "attention"}.get(row.section, row.section.value)
+        axes.plot([x], [y], "o", color=COLOURS[row.section], markersize=5, label=name if row.section not in seen else None)
         seen.add(row.section)
-        axes.plot([x], [y], "o", color=COLOURS[row.section], markersize=5, label=label)
-        height = max(y, height * LABEL_STEP)
+        height = max(y, height * step)
         axes.annotate(
-            _plain(f"{row.kernel}, {row.problem}"),
+            _plain(f"{row.kernel}, {row.problem}: {y:,.0f}" if y >= 10 else f"{row.kernel}, {row.problem}: {y:.1f}"),
             (x, y),
-            xytext=(LEAST_INTENSITY * 1.15, height),
-            fontsize=7.5,
+            xytext=(MOST_INTENSITY * 1.15, height),
+            fontsize=8,
             color=COLOURS[row.section],
             va="center",
-            arrowprops={"arrowstyle": "-", "color": COLOURS[row.section], "linewidth": 0.4, "alpha": 0.6},
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": COLOURS[row.section], "linewidth": 0.5, "alpha": 0.6},
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cudadoctor.bench.changes import Change
 from cudadoctor.bench.lessons import lessons, loads
-from cudadoctor.bench.model import BenchReport, Outcome, Profile, Row, Section
+from cudadoctor.bench.model import BenchReport, Comparison, Outcome, Profile, Row, Section
 from cudadoctor.bench.roofline import BY_DESIGN, Roof, bound_of, measured_roof, model_of, rated_roof, share_of
 from cudadoctor.gpu.catalog import CHASE_U32_CYCLE
 from cudadoctor.matrices import Matrices
@@ -16,7 +16,7 @@ from cudadoctor.report import inert
 from cudadoctor.report.options import Charset, RenderOptions
 
 TITLES = {Section.GEMM: "GEMM", Section.ATTENTION: "Attention", Section.MEMORY: "Memory"}
-HEAD = ("", "", "speed", "spread", "rated", "roof", "library", "limited by", "occupancy", "SM MHz")
+HEAD = ("", "", "speed", "spread", "rated", "roof", "torch", "limited by", "occ.", "MHz")
 RIGHT = frozenset({2, 3, 4, 5, 6, 8, 9})
 """Columns of numbers."""
 SIGNS = {Outcome.AS_EXPECTED: "✓", Outcome.SLOW: "✗", Outcome.WRONG: "✗", Outcome.UNDETERMINED: "?"}
@@ -94,7 +94,7 @@ def _cells(row: Row, rated: Roof, measured: Roof) -> Cells:
         f"{row.timing.spread:.1%}",
         _percent(share_of(row, rated)),
         _percent(share_of(row, measured)),
-        f"{row.ratio:.2f}x {row.reference.name}" if row.ratio is not None and row.reference is not None else "",
+        f"{row.ratio:.2f}x" if row.ratio is not None else "",
         bound.value if (bound := bound_of(row, measured)) is not None else "",
         _percent(row.occupancy),
         f"{row.clock_mhz:,.0f}" if row.clock_mhz else "",
@@ -144,7 +144,7 @@ def _verdict(report: BenchReport, width: int) -> Iterator[str]:
     names = [each.figure for each in verdict.comparisons]
     for each in verdict.comparisons:
         figure = f"{each.figure:<{max(map(len, names))}}  {each.value:>8,.4g} {each.unit:<6}"
-        yield f"  {figure}  {'below' if each.below else 'within'} {each.low:,.4g} to {each.high:,.4g}: {each.basis}"
+        yield f"  {figure}  {_place(each)} {each.low:,.4g} to {each.high:,.4g}: {each.basis}"
     if names:
         yield ""
     for finding in verdict.reasons:
@@ -152,6 +152,13 @@ def _verdict(report: BenchReport, width: int) -> Iterator[str]:
     for remark in verdict.remarks:
         yield from _wrapped(remark, width)
     yield from _wrapped(f"{SIGNS[verdict.outcome]} {verdict.sentence} {report.seconds:.1f} s", width)
+
+
+def _place(each: Comparison) -> str:
+    """Where the figure stands in its range."""
+    if each.below:
+        return "below"
+    return "above" if each.value > each.high else "within"
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:

@@ -5,27 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from msgspec import Struct
-
-from cudadoctor.bench.model import BenchReport, Timing
-
-LEAST = 0.005
-"""Changes of a median below this share are not named, however quiet both runs were: GPUs of one model differ by more."""
-
-
-class Change(Struct, frozen=True):
-    """One kernel with one problem in both runs. Positive is faster now."""
-
-    kernel: str
-    problem: str
-    faster: float
-    """Old time over new time, minus one."""
-    noise: float
-    """The spreads of both runs, combined: below it a difference means nothing."""
-
-    @property
-    def counts(self) -> bool:
-        return abs(self.faster) > max(self.noise, LEAST)
+from cudadoctor.bench.model import BenchReport, Change, Timing
 
 
 def changes(old: BenchReport, new: BenchReport) -> Iterator[Change]:
@@ -34,7 +14,8 @@ def changes(old: BenchReport, new: BenchReport) -> Iterator[Change]:
     for row in new.rows:
         then, now = before.get(row.key), row.timing
         if then is not None and now is not None and now.median > 0:
-            yield Change(row.kernel, row.problem, then.median / now.median - 1.0, _noise(then, now))
+            faster = then.median / now.median - 1.0
+            yield Change(kernel=row.kernel, problem=row.problem, faster=faster, noise=_noise(then, now))
 
 
 def _noise(then: Timing, now: Timing) -> float:

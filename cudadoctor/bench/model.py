@@ -202,6 +202,25 @@ class Profile(Record, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
+LEAST_CHANGE = 0.005
+"""Changes of a median below this share are not named, however quiet both runs were: GPUs of one model differ by more."""
+
+
+class Change(Record, frozen=True):
+    """One kernel with one problem in two runs. Positive is faster now."""
+
+    kernel: str
+    problem: str
+    faster: float
+    """Old time over new time, minus one."""
+    noise: float
+    """The spreads of both runs, combined: below it a difference means nothing."""
+
+    @property
+    def counts(self) -> bool:
+        return abs(self.faster) > max(self.noise, LEAST_CHANGE)
+
+
 class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole document."""
 
@@ -216,3 +235,5 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[Sample, ...] = ()
     verdict: Verdict | None = None
     profile: Profile | None = None
+    against: tuple[Change, ...] | None = None
+    """What changed since the run that was named by --against."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from cudadoctor.bench.changes import Change
 from cudadoctor.bench.lessons import lessons, loads
-from cudadoctor.bench.model import BenchReport, Comparison, Outcome, Profile, Row, Section
+from cudadoctor.bench.model import BenchReport, Change, Comparison, Outcome, Profile, Row, Section
 from cudadoctor.bench.roofline import BY_DESIGN, Roof, bound_of, measured_roof, model_of, rated_roof, share_of
 from cudadoctor.gpu.catalog import CHASE_U32_CYCLE
 from cudadoctor.matrices import Matrices
@@ -24,15 +23,15 @@ ASCII_SIGNS = {"✓": "+", "✗": "x", "\N{EN DASH}": "-"}
 Cells = tuple[str, ...]
 
 
-def render(report: BenchReport, matrices: Matrices, options: RenderOptions, against: Sequence[Change] | None = None) -> str:
+def render(report: BenchReport, matrices: Matrices, options: RenderOptions) -> str:
     """The whole text, ending in a newline."""
     model = model_of(report.gpu, matrices)
     rated = rated_roof(model.peaks) if model is not None else Roof(None, None, None)
     measured = measured_roof(report.rows)
     parts = [_heading(report), *_tables(report, rated, measured)]
     parts.append("\n".join(f"  {sentence}" for sentence in lessons(report.rows)))
-    if against is not None:
-        parts.append("\n".join(_against(against)))
+    if report.against is not None:
+        parts.append("\n".join(_against(report.against)))
     if report.profile is not None:
         parts.append("\n".join(_profile(report.profile, options.width)))
     parts.append("\n".join(_verdict(report, options.width)))

@@ -23,6 +23,7 @@ from cudadoctor.model.codec import DocumentError, from_json, to_json
 from cudadoctor.model.fact import maybe
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import Tool
+from cudadoctor.report import inert
 
 if TYPE_CHECKING:
     from cudadoctor.gpu.description import DeviceDescription
@@ -80,8 +81,11 @@ def _run(options: BenchOptions) -> ExitCode:
         _check_plot(options.plot)
     earlier = read_report(options.against) if options.against is not None else None
     report = read_report(options.judge) if options.judge is not None else measure(options, matrices)
-    report = structs.replace(report, verdict=judge(report, matrices))
-    write(_rendered(report, earlier, options, matrices), options.output.path)
+    compared = tuple(changes(earlier, report)) if earlier is not None else None
+    report = structs.replace(report, verdict=judge(report, matrices), against=compared)
+    for difference in differences_of_machine(earlier, report) if earlier is not None else ():
+        print(f"cudadoctor: the runs differ in more than time: {inert.value(difference)}", file=sys.stderr)
+    write(_rendered(report, options, matrices), options.output.path)
     if options.plot is not None:
         from cudadoctor.bench.plot import draw
 
@@ -91,15 +95,12 @@ def _run(options: BenchOptions) -> ExitCode:
     return ExitCode.PROBLEMS if refused else code
 
 
-def _rendered(report: BenchReport, earlier: BenchReport | None, options: BenchOptions, matrices: Matrices) -> str:
-    compared = tuple(changes(earlier, report)) if earlier is not None else None
-    for difference in differences_of_machine(earlier, report) if earlier is not None else ():
-        print(f"cudadoctor: the runs differ in more than time: {difference}", file=sys.stderr)
+def _rendered(report: BenchReport, options: BenchOptions, matrices: Matrices) -> str:
     if options.output.format == "json":
         return to_json(report).decode()
     from cudadoctor.bench.text import render
 
-    return render(report, matrices, render_options(options.output), compared)
+    return render(report, matrices, render_options(options.output))
 
 
 def read_report(path: Path) -> BenchReport:

@@ -114,7 +114,6 @@ def test_the_table_shows_speed_share_ratio_and_limit(tmp_path: Path) -> None:
         "79%",
         "100%",
         "1.01x",
-        "torch.mm",
         "compute",
     ]
 
@@ -134,6 +133,13 @@ def test_against_an_old_run(tmp_path: Path) -> None:
     done = bench("--judge", saved(tmp_path, report(gemm(780.0), copy())), "--against", old, PYTHONUTF8=1)
     assert "1 changed, 1 within the noise" in done.stdout
     assert "gemm_bf16_wgmma_sm90a 4096^3 bf16: +11.4%" in done.stdout
+    done = bench("--judge", saved(tmp_path, report(gemm(780.0), copy())), "--against", old, "--format", "json")
+    found = from_json(done.stdout, BenchReport).against
+    assert found is not None
+    assert [(change.kernel, change.counts) for change in found] == [
+        ("gemm_bf16_wgmma_sm90a", True),
+        ("copy_u32_vectors_sm50", False),
+    ]
 
 
 @pytest.mark.parametrize(

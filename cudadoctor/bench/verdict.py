@@ -28,7 +28,7 @@ def judge(report: BenchReport, matrices: Matrices) -> Verdict:
     conditions = conditions_of(report.samples)
     compared = tuple(comparisons(report, matrices))
     reasons = tuple(reasons_for(report.gpu, conditions, [each.figure for each in compared if each.below], matrices))
-    remarks = tuple(_remarks(report, conditions))
+    remarks = (*_remarks(report, conditions), *_ecc(report, compared))
     outcome, sentence = _outcome(report, conditions, compared)
     if outcome is not Outcome.SLOW:
         reasons = tuple(reason for reason in reasons if not reason.tags)
@@ -89,6 +89,13 @@ def _remarks(report: BenchReport, conditions: Conditions) -> Iterator[str]:
             else ""
         )
         yield f"The power limit was reached ({conditions.power_w:.0f} W at most{clock}): ordinary under this load."
+
+
+def _ecc(report: BenchReport, compared: Sequence[Comparison]) -> Iterator[str]:
+    """ECC as a possible reason; a range measured on the model itself was measured with its ECC on."""
+    slow = [each for each in compared if each.below and each.figure == LABELS[Figure.COPY] and not each.measured_model]
+    if slow and report.gpu.ecc:
+        yield "ECC is on: on boards with GDDR memory it takes some percent of the bandwidth (`nvidia-smi -q -d ECC`)."
 
 
 # Comparisons

@@ -159,6 +159,13 @@ def test_another_model_is_judged_by_its_rated_peaks_and_that_is_said(matrices: M
     assert verdict(matrices, copy(500.0), gpu=RTX_4090).outcome is Outcome.SLOW
 
 
+def test_ecc_is_named_where_it_may_be_the_reason(matrices: Matrices) -> None:
+    assert any("ECC is on" in remark for remark in verdict(matrices, copy(700.0), gpu=on(RTX_4090, ecc=True)).remarks)
+    for quiet in (on(RTX_4090, ecc=False), on(RTX_4090, ecc=None)):
+        assert not any("ECC" in remark for remark in verdict(matrices, copy(700.0), gpu=quiet).remarks)
+    assert not any("ECC" in remark for remark in verdict(matrices, copy(900.0), gpu=on(RTX_4090, ecc=True)).remarks)
+
+
 def test_wrong_results_come_before_everything(matrices: Matrices) -> None:
     broken = structs.replace(copy(), timing=None, wrong=True, because="its result is wrong at element 3")
     found = verdict(matrices, gemm(), broken, seen=with_idle(utilization_percent=97))

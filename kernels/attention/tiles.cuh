@@ -20,19 +20,22 @@ struct Tile {
     int keys;       // the last query of the tile sees keys below this one; at most 0: it sees none
 };
 
+// a / b of numbers that are not negative. A division takes some 250 cycles, and for whole heads in one group and one batch few are needed.
+__device__ __forceinline__ int quotient(int a, int b) { return a < b ? 0 : b == 1 ? a : a == b ? 1 : a / b; }
+
 // Tile `index` of a launch, the longest first: tiles walk from the last queries to the first, and within the same queries over
 // `head_group` heads of all batch entries, whose K and V share the L2; then comes the next group.
 template <int BLOCK_Q>
 __device__ __forceinline__ Tile tile_of(int index, const Sizes& sizes, int q_tiles, int all_heads, int head_group,
                                         const int* __restrict__ kv_lengths) {
-    const int group = index / (q_tiles * head_group);
+    const int group = quotient(index, q_tiles * head_group);
     const int in_group = index - group * (q_tiles * head_group);
     const int group_heads = min(head_group, all_heads - group * head_group);
-    const int turn = in_group / group_heads;
+    const int turn = quotient(in_group, group_heads);
     Tile tile;
     tile.head = group * head_group + in_group - turn * group_heads;
-    const int batch = tile.head / sizes.heads;
-    tile.kv_head = batch * sizes.kv_heads + (tile.head - batch * sizes.heads) / (sizes.heads / sizes.kv_heads);
+    const int batch = quotient(tile.head, sizes.heads);
+    tile.kv_head = batch * sizes.kv_heads + quotient(tile.head - batch * sizes.heads, quotient(sizes.heads, sizes.kv_heads));
     tile.query0 = (q_tiles - 1 - turn) * BLOCK_Q;
     tile.kv_length = __ldg(kv_lengths + batch);
     tile.keys = sizes.causal ? min(tile.kv_length, tile.query0 + BLOCK_Q + sizes.Lk - sizes.Lq) : tile.kv_length;

@@ -6,7 +6,8 @@ Needs a GPU, torch and an NVRTC (torch's own). Every kernel is compiled by NVRTC
 memory. Before any timing: odd shapes, padding, grouped heads, queries without a key and large magnitudes against float64, error
 at most twice the library's of the same precision, NaN in padding and in outputs before the run, guard elements behind them, two
 runs equal to the bit. Timing: random normal data, CUDA events, kernels and libraries in bursts of some 8 ms in rotating
-order, L2 replaced by other data before each launch, median of all. After each burst a probe reads the SM clock.
+order, L2 replaced by other data before each launch, median of all. After each burst a probe reads the SM clock; a build of each
+fused kernel that reads clock64 and globaltimer tells the clock inside it, which power sets.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from gemm_ladder import CLOCK_VARIABLE, with_clock
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from cudadoctor.gpu.cases import cdiv
 from cudadoctor.gpu.catalog import CATALOG, DataType, Grid, KernelSpec, Method, Operands, Operation
-from cudadoctor.gpu.device import Device, Function
+from cudadoctor.gpu.device import Device, Function, Module
 from cudadoctor.gpu.driver_api import Driver
 from cudadoctor.gpu.numbers import PRECISIONS
 from cudadoctor.gpu.nvrtc_child import Nvrtc
@@ -44,6 +46,7 @@ GUARD_ELEMS = 4096
 FLUSH_FLOATS = 64 << 20
 """256 MB, over four times the L2 of an H200: read, so that what it leaves in the L2 need not be written back."""
 BURST_MS = 8.0
+CLOCK_LAUNCHES = 20
 HEAD_START_CYCLES = 1_000_000
 """How long the GPU waits before a burst, while the host fills the queue: no launch waits for the host."""
 ERROR_FACTOR = 2.0
@@ -124,6 +127,8 @@ class Candidate:
     launches: int = 1
     milliseconds: list[float] = field(default_factory=list)
     megahertz: list[float] = field(default_factory=list)
+    inside: Callable[[], float] | None = None
+    """The SM clock inside the kernel in MHz, where it can be read."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,7 @@ class Loaded:
     """A kernel on the device."""
 
     spec: KernelSpec
+    module: Module
     functions: tuple[Function, ...]
     device: Device
     target: str
@@ -213,21 +219,21 @@ class Builder:
         major, minor = torch.cuda.get_device_capability()
         self.own = f"sm_{major}{minor}"
 
-    def load(self, spec: KernelSpec, target: str | None = None) -> Loaded:
-        """The kernel for this GPU, or as PTX of `target` (compute_NN) that the driver compiles."""
+    def load(self, spec: KernelSpec, target: str | None = None, edit: Callable[[str], str] = str) -> Loaded:
+        """The kernel for this GPU, or as PTX of `target` (compute_NN) that the driver compiles; `edit` changes its source."""
         arch = target or self.own + spec.target_suffix
         kind = "ptx" if arch.startswith("compute") else "cubin"
         options = [f"--gpu-architecture={arch}", "-std=c++17", *(f"-D{define}" for define in spec.defines)]
         options += ["--no-cache"] if self.nvrtc.version() >= [12, 9] else []
         options += ["--ptxas-options=-v"] if kind == "cubin" else []
         started = time.perf_counter()
-        code, log = self.nvrtc.compile(inlined_source(kernels_folder(), spec.file), spec.file, options, kind)
+        code, log = self.nvrtc.compile(edit(inlined_source(kernels_folder(), spec.file)), spec.file, options, kind)
         compile_s = time.perf_counter() - started
         module = self.device.load(code)
         functions = tuple(module.function(entry) for entry in spec.entries)
         for function in functions if spec.dynamic_smem_bytes else ():
             function.use_dynamic_smem(spec.dynamic_smem_bytes)
-        return Loaded(spec, functions, self.device, arch, compile_s, log)
+        return Loaded(spec, module, functions, self.device, arch, compile_s, log)
 
     def clock_probe(self) -> Function:
         """A kernel of one thread that counts cycles and nanoseconds for 20 us."""
@@ -381,17 +387,43 @@ def burst(candidate: Candidate, flush: torch.Tensor, probe: Function, ticks: tor
     return [begin.elapsed_time(end) for begin, end in events]
 
 
+def clock_inside(build: Loaded, shape: Shape, tensors: Tensors) -> float:
+    """MHz while a build with its own clock runs, the last of a burst."""
+    launch = build.launcher(shape, tensors)
+    flush = torch.ones(FLUSH_FLOATS, device="cuda")
+    for _ in range(CLOCK_LAUNCHES):
+        torch.amax(flush, 0)
+        launch()
+    torch.cuda.synchronize()
+    host = (ctypes.c_uint64 * 2)()
+    address = ctypes.c_uint64(build.module.variable(CLOCK_VARIABLE))
+    build.device.driver.call("cuMemcpyDtoH_v2", host, address, ctypes.c_size_t(ctypes.sizeof(host)))
+    return float(1e3 * host[0] / host[1])
+
+
+def candidate_of(kernel: Loaded, clocked: Mapping[str, Loaded], shape: Shape, tensors: Tensors) -> Candidate:
+    """The kernel as a candidate."""
+    jit = kernel.target.startswith("compute")
+    name = kernel.spec.name + (f" ({kernel.target})" if jit else "")
+    build = None if jit else clocked.get(kernel.spec.name)
+    inside = None if build is None else lambda: clock_inside(build, shape, tensors)
+    return Candidate(name, kernel.launcher(shape, tensors), inside=inside)
+
+
 def ladder_at(
-    name: str, width: int, dtype: DataType, kernels: Sequence[Loaded], seconds: float, probe: Function
+    name: str,
+    width: int,
+    dtype: DataType,
+    kernels: Sequence[Loaded],
+    clocked: Mapping[str, Loaded],
+    seconds: float,
+    probe: Function,
 ) -> list[dict[str, Any]]:
     """A row of figures for each library and each kernel."""
     shape = TIMED[name]
     tensors = random_tensors(shape, width, TYPES[dtype])
     libraries = library_candidates(shape, tensors)
-    candidates = list(libraries)
-    for kernel in kernels:
-        label = kernel.spec.name + (f" ({kernel.target})" if kernel.target.startswith("compute") else "")
-        candidates.append(Candidate(label, kernel.launcher(shape, tensors)))
+    candidates = [*libraries, *(candidate_of(kernel, clocked, shape, tensors) for kernel in kernels)]
     measure(candidates, seconds, probe)
     medians = {candidate.name: statistics.median(candidate.milliseconds) for candidate in candidates}
     flops = 4.0 * shape.batch * shape.heads * shape.queries * shape.keys * width * (0.5 if shape.causal else 1.0)
@@ -411,6 +443,7 @@ def ladder_at(
                 "tflops": 1e-9 * flops / middle,
                 "ratios": {library.name: medians[library.name] / middle for library in libraries},
                 "mhz": statistics.median(candidate.megahertz),
+                "inside_mhz": candidate.inside() if candidate.inside else None,
             }
         )
     return rows
@@ -421,7 +454,8 @@ def line_of(row: dict[str, Any]) -> str:
     ratios = "  ".join(f"{ratio:.3f}x {name}" for name, ratio in row["ratios"].items())
     problem = f"{row['case']:25} D{row['head_dim']:<3} {row['dtype']:4}"
     speed = f"{row['ms'] * 1e3:9.1f} us {row['tflops']:6.1f} TFLOPS"
-    sample = f"spread {row['spread']:.1%} n {row['launches']} {row['mhz']:.0f} MHz"
+    inside = f" inside {row['inside_mhz']:.0f}" if row["inside_mhz"] else ""
+    sample = f"spread {row['spread']:.1%} n {row['launches']} {row['mhz']:.0f} MHz{inside}"
     return f"{problem} {row['name']:48} {speed}  {ratios}  {sample}"
 
 
@@ -490,6 +524,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         right, failed = load_and_check(builder, spec)
         kernels += right
         wrong += failed
+    own_code = [
+        kernel.spec for kernel in kernels if not kernel.target.startswith("compute") and kernel.spec.method is not Method.NAIVE
+    ]
+    clocked = {spec.name: builder.load(spec, None, with_clock) for spec in own_code}
     probe = builder.clock_probe()
     rows: list[dict[str, Any]] = []
     for name in options.cases:
@@ -499,7 +537,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kernel in kernels
                 if kernel.spec.dtype is dtype and kernel.spec.head_dim == width and fast_enough(kernel.spec, TIMED[name])
             ]
-            found = ladder_at(name, width, dtype, chosen, options.seconds, probe) if chosen else []
+            found = ladder_at(name, width, dtype, chosen, clocked, options.seconds, probe) if chosen else []
             rows += found
             print("\n".join(map(line_of, found)), flush=True)
     after = conditions()

@@ -60,7 +60,7 @@ CHECKED_ODD = ((1, 1, 1), (77, 5, 37), (333, 517, 259), (1, 4, 4), (4096, 4096, 
 LARGE = 2.0**6
 """Factor of the inputs in the check of large magnitudes: sums stay below fp16's 65,504."""
 CLOCK_LAUNCHES = 7
-ENTRY_BODY = re.compile(r"^    (?:Gemm::run|gemm_naive<\w+>)\(.*\);$", re.MULTILINE)
+ENTRY_BODY = re.compile(r"^    (?:(?:Gemm|Attention)::run|gemm_naive<\w+>)\([^;]*\);$", re.MULTILINE)
 CLOCK_VARIABLE = "ladder_clock"
 CLOCK_AROUND = """
     const long long cycles = clock64();

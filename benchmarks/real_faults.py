@@ -43,6 +43,8 @@ class Score:
     """Names of the root findings but those of the machine without a fault; notes are in brackets."""
     explains: Sequence[str] = ()
     fix: str = ""
+    """The command that was to be expected, else the first; FOLDER is the fault's own."""
+    fix_expected: bool = False
     rechecked: bool | None = None
     seconds: float = 0.0
     wrong: Sequence[str] = ()
@@ -60,7 +62,8 @@ def score(fault: Fault, machine: Machine, folder: Path, healthy: Said) -> Score:
     except NotHereError as reason:
         return Score(fault.name, expected.root, not_here=str(reason))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Score(fault.name, expected.root, wrong=(f"{type(error).__name__}: {error}"[:400],))
+        unmade = (f"{expected.root or 'nothing'} is no root", f"{type(error).__name__}: {error}"[:400])
+        return Score(fault.name, expected.root, wrong=unmade)
     faults = tuple(wrong(expected, said, healthy.claims))
     usual = {one["name"] for one in healthy.report["findings"]} - {expected.root}
     roots = [one for one in said.report["findings"] if one["root"] and one["name"] not in usual]
@@ -74,6 +77,7 @@ def score(fault: Fault, machine: Machine, folder: Path, healthy: Said) -> Score:
         names,
         explains,
         fix,
+        bool(expected.fix),
         rechecked,
         said.seconds,
         faults,
@@ -125,9 +129,10 @@ def summary(results: Sequence[Score]) -> str:
     right = sum(not result.wrong for result in made)
     named = sum(not any("is no root" in fault for fault in result.wrong) for result in made)
     false = sum(any(fault.startswith("false root") for fault in result.wrong) for result in made)
-    fixes = sum(not any(fault.startswith("no fix") for fault in result.wrong) for result in made)
+    to_fix = [result for result in made if result.fix_expected]
+    fixes = sum(not any(fault.startswith("no fix") for fault in result.wrong) for result in to_fix)
     return (
-        f"{right} of {len(made)} right: root named {named}, false roots {false}, fix right {fixes}; "
+        f"{right} of {len(made)} right: root named {named}, false roots {false}, fix right {fixes} of {len(to_fix)}; "
         f"{len(results) - len(made)} not possible here"
     )
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cudadoctor.bench.model import BenchReport, Change, Timing
+from cudadoctor.bench.model import BenchReport, Change, Row, Timing
 
 
 def changes(old: BenchReport, new: BenchReport) -> Iterator[Change]:
     """One for each kernel and problem that both runs timed, in the order of the new one."""
-    before = {row.key: row.timing for row in old.rows if row.timing is not None}
+    before = {_same(row): row.timing for row in old.rows if row.timing is not None}
     for row in new.rows:
-        then, now = before.get(row.key), row.timing
+        then, now = before.get(_same(row)), row.timing
         if then is not None and now is not None and now.median > 0:
             faster = then.median / now.median - 1.0
             yield Change(kernel=row.kernel, problem=row.problem, faster=faster, noise=_noise(then, now))
+
+
+def _same(row: Row) -> tuple[object, ...]:
+    """What two rows have in common that measured the same: a quick run takes smaller problems under the same name."""
+    return (*row.key, row.flops, row.bytes_moved)
 
 
 def _noise(then: Timing, now: Timing) -> float:

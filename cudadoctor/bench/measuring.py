@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from cudadoctor.background import in_background
 from cudadoctor.bench import plan
-from cudadoctor.bench.model import BenchGpu, Profile, Row, Sample, Section, Timing
+from cudadoctor.bench.code import Code, Compilers, code_for
+from cudadoctor.bench.model import BenchGpu, Profile, Reference, Row, Sample, Section, Timing
 from cudadoctor.bench.references import TorchReferences
 from cudadoctor.bench.sampling import Sampler, samples_of
-from cudadoctor.gpu.catalog import CLOCK_U32_WINDOW, PORTABLE, KernelSpec, Method
+from cudadoctor.gpu.catalog import CLOCK_U32_WINDOW, KernelSpec, Method
 from cudadoctor.gpu.child import ChildError
-from cudadoctor.gpu.code_source import CodeSource, NvccSource, NvrtcSource, ShippedPtx
-from cudadoctor.gpu.compile_cache import CompileCache, user_cache_folder
-from cudadoctor.gpu.compiler import CompileError, CompilerStuckError, CompilerUnavailableError, Workshop
 from cudadoctor.gpu.description import DeviceDescription
 from cudadoctor.gpu.driver_session import DriverSession
 from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice
 from cudadoctor.occupancy import KernelNeeds, block_occupancy
-from cudadoctor.resources import kernels_folder
 
 if TYPE_CHECKING:
     from cudadoctor.matrices import Matrices
@@ -33,12 +32,13 @@ if TYPE_CHECKING:
     from cudadoctor.system import System
 
 STEP_LIMIT_S = 30.0
-COMPILE_LIMIT_S = 60.0
 TURNS = {True: 2, False: 4}
 """Bursts of each kernel, in turns with the others of its group."""
 BURST_MS = {True: 20.0, False: 60.0}
 FEWEST, MOST = 3, 25
 """Launches of a burst."""
+WINDOW = "window"
+CLOCK_WINDOW_NS = 1_000_000
 CLOCK_SECTIONS = (Section.GEMM, Section.ATTENTION)
 TRANSFER_REPEATS = {True: 5, False: 15}
 
@@ -51,10 +51,10 @@ class Request:
     device: DeviceDescription
     driver_release: str
     env: Mapping[str, str]
+    python: str
+    """The interpreter whose torch is the reference."""
     nvrtc: tuple[NvrtcChoice, ...] = ()
     nvcc: tuple[NvccChoice, ...] = ()
-    python: str = ""
-    """The interpreter whose torch is the reference; empty for none."""
     quick: bool = False
     libcuda: str | None = None
     ncu: str = ""
@@ -94,8 +94,10 @@ class Measurement:
         self._request, self._system, self._matrices, self._say = request, system, matrices, say
         self._device = request.device
         self._capability: ComputeCapability = _capability(request.device)
-        self._images: dict[str, Path] = {}
-        self._refused: dict[str, str] = {}
+        self._code = Code()
+        self._window_ready = False
+        self._own: set[int] = set()
+        """Numbers of our processes on the GPU."""
         self._flush_bytes = 0
         self._done = 0
 
@@ -103,35 +105,33 @@ class Measurement:
         """Measure; raises CannotMeasureError."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
-            torch = TorchReferences(self._request.python, self._request.env, self._device.index) if self._request.python else None
-            if torch is not None:
-                stack.callback(torch.close)
+            torch = TorchReferences(self._request.python, self._request.env, self._device.index)
+            stack.callback(torch.close)
             sampler = Sampler(self._system, self._device.pci_bus_id or "")
             stack.callback(sampler.finish)
-            compiling = in_background(lambda: self._compile(folder), "compile")
+            compilers = Compilers(self._request.env, self._request.nvrtc, self._request.nvcc)
+            compiling = in_background(lambda: code_for(self._kernels(), self._capability, compilers, folder), "compile")
             self._say("watching the GPU before anything runs")
             sampler.watch_idle()
-            importing = in_background(torch.load, "import torch") if torch is not None else None
+            importing = in_background(torch.load, "import torch")
             session = stack.enter_context(DriverSession(self._request.env, self._request.libcuda))
             self._open(session)
-            memory = session.measure({"step": "memory"}, self._device.index, STEP_LIMIT_S)
+            memory = self._ask(session, step="memory")
+            if "free" not in memory:
+                raise CannotMeasureError(_words(memory))
             self._flush_bytes = memory.get("flush_bytes", 0)
             self._say("compiling kernels")
-            compiling.result()
-            if importing is not None:
-                self._say("importing torch")
-                importing.result()
+            self._code = compiling.result()
+            self._say("importing torch")
+            importing.result()
+            self._own |= {torch.pid} if torch.pid is not None else set()
             begun = time.monotonic()
             rows = tuple(self._rows(session, torch, int(memory.get("free", 0))))
-            ended = time.monotonic()
-            own = {pid for pid in (session.pid, torch.pid if torch is not None else None) if pid is not None}
-            lines = sampler.finish()
-            gpu = sampler.described(self._found(memory))
-            samples = samples_of(lines, sampler.idle_until, begun, ended, own)
-            remarks = [f"NVML: {sampler.because}"] if sampler.because else []
-            remarks += [f"no reference from torch: {torch.because}"] if torch is not None and torch.because else []
+            samples = samples_of(sampler.finish(), sampler.idle_until, begun, time.monotonic(), self._own)
+            torch.close()
             profile = self._profile(folder, session, int(memory.get("free", 0))) if self._request.ncu else None
-            return Measured(gpu, rows, samples, torch.version if torch is not None else "", tuple(remarks), profile)
+        gpu = sampler.described(self._found(memory))
+        return Measured(gpu, rows, samples, torch.version, tuple(_remarks(sampler, torch)), profile)
 
     def _profile(self, folder: Path, session: DriverSession, free: int) -> Profile:
         """What ncu says about each kernel with its first problem; the oracle would be replayed for too long."""
@@ -139,24 +139,17 @@ class Measurement:
 
         self._say("Nsight Compute")
         session.close()
-        count = self._device.multiprocessor_count or 1
-        jobs = plan.jobs(self._request.sections, self._capability, count, free, quick=True)
-        if not self._request.quick:
-            jobs += plan.jobs(self._request.sections, self._capability, count, free, quick=False)
         chosen: dict[str, plan.Job] = {}
-        for job in jobs:
-            if job.kernel.method is not Method.NAIVE and job.kernel.name in self._images:
+        for job in (*self._jobs(free, quick=True), *(() if self._request.quick else self._jobs(free, quick=False))):
+            if job.kernel.method is not Method.NAIVE and job.kernel.name in self._code.images:
                 chosen.setdefault(job.kernel.name, job)
-        launches = [
-            {
-                "image": str(self._images[job.kernel.name]),
-                "kernel": job.kernel.request(),
-                "shape": dict(job.shape),
-                "seed": secrets.randbits(31),
-            }
-            for job in chosen.values()
-        ]
+        launches = [self._launch(job.kernel, job.shape) for job in chosen.values()]
         return profile(self._system, self._request.ncu, folder, self._device.index, launches, self._matrices)
+
+    def _launch(self, kernel: KernelSpec, shape: Mapping[str, Any]) -> dict[str, Any]:
+        """What a child needs to know of a launch, with data of its own."""
+        image, seed = str(self._code.images[kernel.name]), secrets.randbits(31)
+        return {"image": image, "kernel": kernel.request(), "shape": dict(shape), "seed": seed}
 
     def _found(self, memory: Mapping[str, Any]) -> BenchGpu:
         device = self._device
@@ -179,50 +172,25 @@ class Measurement:
             raise CannotMeasureError(f"the process that uses the driver {error}") from error
         if refused is not None:
             raise CannotMeasureError(str(refused.get("because")))
-
-    # Code
-
-    def _compile(self, folder: Path) -> None:
-        """Code of every kernel that may be needed; what cannot be compiled is refused with the reason."""
-        workshop = Workshop(kernels_folder(), folder, CompileCache(user_cache_folder(self._request.env)))
-        sources: list[CodeSource] = [
-            NvrtcSource(each.path, each.label, self._request.env, workshop) for each in self._request.nvrtc
-        ]
-        sources += [NvccSource(each.path, each.label, each.targets, self._request.env, workshop) for each in self._request.nvcc]
-        try:
-            for kernel in self._kernels():
-                self._compile_one(kernel, [*sources, ShippedPtx(workshop.kernels)] if kernel in PORTABLE else sources)
-        finally:
-            for source in sources:
-                source.close()
+        self._own |= {session.pid} if session.pid is not None else set()
 
     def _kernels(self) -> tuple[KernelSpec, ...]:
-        count = self._device.multiprocessor_count or 1
-        jobs = plan.jobs(self._request.sections, self._capability, count, 1 << 62, quick=self._request.quick)
-        return (CLOCK_U32_WINDOW, *dict.fromkeys(job.kernel for job in jobs))
+        """All that may be needed, whatever memory turns out to be free."""
+        return (CLOCK_U32_WINDOW, *dict.fromkeys(job.kernel for job in self._jobs(1 << 62, quick=self._request.quick)))
 
-    def _compile_one(self, kernel: KernelSpec, sources: Sequence[CodeSource]) -> None:
-        because = "no NVRTC library and no nvcc was found"
-        for source in sources:
-            try:
-                self._images[kernel.name] = source.code(kernel, self._capability, COMPILE_LIMIT_S).path
-            except (CompileError, CompilerUnavailableError, CompilerStuckError, OSError) as error:  # noqa: PERF203  # each compiler is tried
-                because = str(error)
-            else:
-                return
-        self._refused[kernel.name] = because
+    def _jobs(self, free: int, *, quick: bool) -> tuple[plan.Job, ...]:
+        count = self._device.multiprocessor_count or 1
+        return plan.jobs(self._request.sections, self._capability, count, free, quick=quick)
 
     # Timing
 
-    def _rows(self, session: DriverSession, torch: TorchReferences | None, free: int) -> Iterator[Row]:
-        count = self._device.multiprocessor_count or 1
-        jobs = plan.jobs(self._request.sections, self._capability, count, free, quick=self._request.quick)
+    def _rows(self, session: DriverSession, torch: TorchReferences, free: int) -> Iterator[Row]:
+        jobs = self._jobs(free, quick=self._request.quick)
         groups: dict[str, list[plan.Job]] = {}
         for job in jobs:
             groups.setdefault(job.group, []).append(job)
         transfers = 4 if Section.MEMORY in self._request.sections else 0
         total = len(jobs) + transfers
-        self._prepare_window(session)
         for members in groups.values():
             self._tell(total, members[0].name)
             yield from self._group(session, torch, members)
@@ -242,45 +210,38 @@ class Measurement:
         try:
             if session.pid is None:
                 self._open(session)
-                self._prepare_window(session)
             return session.measure(request, self._device.index, STEP_LIMIT_S)
         except (ChildError, CannotMeasureError) as error:
             session.close()
+            self._window_ready = False
             return {"error": None, "because": f"the process that ran it {error}"}
 
-    def _prepare_window(self, session: DriverSession) -> None:
-        if CLOCK_U32_WINDOW.name in self._images and session.pid is not None:
-            shape = {"elems": 2, "first": 1_000_000}
-            self._prepare(session, "window", CLOCK_U32_WINDOW, shape)
-
     def _prepare(self, session: DriverSession, name: str, kernel: KernelSpec, shape: Mapping[str, Any]) -> dict[str, Any]:
-        image, seed = str(self._images[kernel.name]), secrets.randbits(31)
-        return self._ask(session, step="prepare", name=name, image=image, kernel=kernel.request(), shape=dict(shape), seed=seed)
+        return self._ask(session, step="prepare", name=name, **self._launch(kernel, shape))
 
-    def _group(self, session: DriverSession, torch: TorchReferences | None, members: Sequence[plan.Job]) -> Iterator[Row]:
+    def _group(self, session: DriverSession, torch: TorchReferences, members: Sequence[plan.Job]) -> Iterator[Row]:
         """The rows of jobs that share a problem, timed in turns."""
         timed: list[_Timed] = []
         rows: dict[str, Row] = {}
         name = members[0].group
-        if torch is not None:
-            torch.prepare(name, members[0].reference)
+        torch.prepare(name, members[0].reference)
         for job in members:
             ready = self._ready(session, job)
             if isinstance(ready, Row):
                 rows[job.name] = ready
             else:
                 timed.append(ready)
-        self._take_turns(session, torch if members[0].reference else None, name, timed)
-        reference = torch.finish(name) if torch is not None and members[0].reference else None
+        self._take_turns(session, torch, name, timed)
+        reference = torch.finish(name) if members[0].reference else None
         for each in timed:
-            rows[each.job.name] = replace_reference(self._row(each), reference)
+            rows[each.job.name] = _beside(self._row(each), reference)
             self._ask(session, step="drop", name=each.job.name)
         yield from (rows[job.name] for job in members)
 
     def _ready(self, session: DriverSession, job: plan.Job) -> _Timed | Row:
         """The job on the device, found right; or the row that says why not."""
-        if job.kernel.name in self._refused:
-            return _empty(job, self._refused[job.kernel.name])
+        if job.kernel.name in self._code.refused:
+            return _empty(job, self._code.refused[job.kernel.name])
         facts = self._prepare(session, job.name, job.kernel, job.shape)
         if "right" not in facts:
             return _empty(job, _words(facts))
@@ -288,15 +249,15 @@ class Measurement:
             return _empty(job, f"its result is wrong at {facts['where']}", wrong=True)
         return _Timed(job, facts)
 
-    def _take_turns(self, session: DriverSession, torch: TorchReferences | None, name: str, timed: list[_Timed]) -> None:
+    def _take_turns(self, session: DriverSession, torch: TorchReferences, name: str, timed: list[_Timed]) -> None:
         quick = self._request.quick
         for turn in range(TURNS[quick] + 1):
             for each in timed[turn % len(timed) :] + timed[: turn % len(timed)] if timed else ():
                 launches = self._launches(each)
                 answer = self._ask(session, step="burst", name=each.job.name, launches=FEWEST if turn == 0 else launches)
                 each.milliseconds = answer.get("ms", []) if turn <= 1 else each.milliseconds + answer.get("ms", [])
-            if torch is not None:
-                torch.burst(name, min(self._launches(each) for each in timed) if timed else FEWEST, self._flush_bytes)
+            if timed and timed[0].job.reference:
+                torch.burst(name, min(self._launches(each) for each in timed), self._flush_bytes)
         for each in timed:
             if each.job.section in CLOCK_SECTIONS and each.milliseconds:
                 each.clock_mhz = self._clock(session, each)
@@ -306,9 +267,13 @@ class Measurement:
         return max(FEWEST, min(MOST, int(BURST_MS[self._request.quick] / max(milliseconds, 1e-3))))
 
     def _clock(self, session: DriverSession, each: _Timed) -> float | None:
-        if CLOCK_U32_WINDOW.name not in self._images:
+        """The SM clock in MHz while the kernel runs; None where it could not be read."""
+        if CLOCK_U32_WINDOW.name not in self._code.images:
             return None
-        answer = self._ask(session, step="clock", name=each.job.name, window="window", ms=min(each.milliseconds))
+        if not self._window_ready:
+            found = self._prepare(session, WINDOW, CLOCK_U32_WINDOW, {"elems": 2, "first": CLOCK_WINDOW_NS})
+            self._window_ready = bool(found.get("right"))
+        answer = self._ask(session, step="clock", name=each.job.name, window=WINDOW, ms=min(each.milliseconds))
         return 1e3 * answer["cycles"] / answer["nanoseconds"] if answer.get("nanoseconds") else None
 
     def _row(self, each: _Timed) -> Row:
@@ -353,6 +318,14 @@ class Measurement:
                 yield _with(row, timing=Timing.of(answer[key]), bytes_moved=size)
 
 
+def _remarks(sampler: Sampler, torch: TorchReferences) -> Iterator[str]:
+    """What could not be had, and why."""
+    if sampler.because:
+        yield f"NVML: {sampler.because}"
+    if torch.because:
+        yield f"no reference from torch: {torch.because}"
+
+
 def _capability(device: DeviceDescription) -> ComputeCapability:
     capability = device.compute_capability
     if capability is None:
@@ -361,12 +334,10 @@ def _capability(device: DeviceDescription) -> ComputeCapability:
 
 
 def _with(row: Row, **changes: Any) -> Row:
-    from msgspec import structs
-
     return structs.replace(row, **changes)
 
 
-def replace_reference(row: Row, reference: Any) -> Row:
+def _beside(row: Row, reference: Reference | None) -> Row:
     """The row beside the library's time."""
     return _with(row, reference=reference) if row.timing is not None else row
 

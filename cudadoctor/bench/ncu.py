@@ -36,9 +36,9 @@ DURATION = "gpu__time_duration.sum"
 STALL_PREFIX, STALL_SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 METRICS = (DRAM, SM, MEMORY, WARPS, CONFLICTS, WAVEFRONTS, LANES, SECTORS, DURATION)
 """Names of Nsight Compute 2025.3 for compute capability 9.0, the same since 7.0 (its documentation, metrics reference)."""
-NEAR = 60.0
-"""Percent of a peak from which on a unit is what bounds; the profiler's own advice begins there (Speed Of Light section)."""
-MANY_CONFLICTS, FEW_LANES, MOST_SECTORS = 0.1, 24.0, 16.0
+NEAR = 50.0
+"""Percent of a peak from which on a unit is what bounds, as in the table's roofline."""
+MANY_CONFLICTS, SHOWN_CONFLICTS, FEW_LANES, MOST_SECTORS = 0.3, 0.01, 24.0, 16.0
 """Share of shared memory's turns; lanes of 32 at work; sectors of 32 bytes a load of a warp: 16 are those of 16 bytes a lane."""
 NOT_WAITING = frozenset({"selected", "not_selected"})
 STALLS = {
@@ -172,7 +172,7 @@ def _seen(metrics: Mapping[str, float], conflicts: float) -> str:
         for label, name in (("SM", SM), ("DRAM", DRAM), ("warps active", WARPS))
         if name in metrics
     ]
-    if metrics.get(WAVEFRONTS):
+    if conflicts >= SHOWN_CONFLICTS:
         parts.append(f"bank conflicts {conflicts:.0%} of shared memory's turns")
     stall = _top_stall(metrics)
     return ", ".join([*parts, f"most stalls: {stall}"] if stall else parts)

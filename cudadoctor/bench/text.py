@@ -20,6 +20,8 @@ RIGHT = frozenset({2, 3, 4, 5, 6, 8, 9})
 """Columns of numbers."""
 SIGNS = {Outcome.AS_EXPECTED: "✓", Outcome.SLOW: "✗", Outcome.WRONG: "✗", Outcome.UNDETERMINED: "?"}
 ASCII_SIGNS = {"✓": "+", "✗": "x", "\N{EN DASH}": "-"}
+LEAST_RATE = 0.1
+"""G loads/s below which a pointer chase is shown as the time of one load."""
 Cells = tuple[str, ...]
 
 
@@ -103,7 +105,8 @@ def _cells(row: Row, rated: Roof, measured: Roof) -> Cells:
 def _speed(row: Row) -> str:
     """In the unit that says something about this kernel."""
     if row.timing is not None and row.kernel == CHASE_U32_CYCLE.name and row.bytes_moved and row.timing.median > 0:
-        return f"{loads(row) / row.timing.median * 1e-6:.3g} G loads/s"
+        rate = loads(row) / row.timing.median * 1e-6
+        return f"{rate:.3g} G loads/s" if rate >= LEAST_RATE else f"{1 / rate:,.0f} ns a load"
     if row.timing is not None and row.kernel in BY_DESIGN:
         return f"{row.timing.median:.3g} ms"
     if row.tflops is not None:
@@ -130,7 +133,7 @@ def _profile(profile: Profile, width: int) -> Iterator[str]:
     if profile.because:
         yield f"  \N{EN DASH} {profile.because}"
     for kernel in profile.kernels:
-        yield f"  {kernel.kernel}: {kernel.bound}"
+        yield from _wrapped(f"{kernel.kernel}: {kernel.bound}", width, "  ")
         yield from _wrapped(kernel.change, width, "    ")
     for finding in profile.findings:
         yield from _finding(finding, width)
@@ -157,6 +160,8 @@ def _place(each: Comparison) -> str:
     """Where the figure stands in its range."""
     if each.below:
         return "below"
+    if each.value < each.low:
+        return "not clearly below"
     return "above" if each.value > each.high else "within"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from cudadoctor.bench.conditions import Conditions, conditions_of
 from cudadoctor.bench.figures import readings
 from cudadoctor.bench.model import BenchGpu, BenchReport, Comparison, Outcome, Row, Verdict
-from cudadoctor.bench.reasons import reasons_for
+from cudadoctor.bench.reasons import OFTEN, reasons_for
 from cudadoctor.bench.roofline import model_of, rated_roof
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.expected_speed import Figure, Peak, UsualShare
@@ -82,13 +82,11 @@ def _remarks(report: BenchReport, conditions: Conditions) -> Iterator[str]:
         yield f"{count} other process{'es hold' if count > 1 else ' holds'} memory on this GPU, idle while it was watched."
     if not report.samples:
         yield "NVML gave no readings: whether others use the GPU, clocks and power are not known."
-    if conditions.power_capped >= 0.1 and conditions.power_w is not None:
-        clock = (
-            f", {conditions.clock_mhz:,.0f} MHz of {report.gpu.sm_clock_max_mhz:,}"
-            if conditions.clock_mhz and report.gpu.sm_clock_max_mhz
-            else ""
-        )
-        yield f"The power limit was reached ({conditions.power_w:.0f} W at most{clock}): ordinary under this load."
+    if conditions.power_capped >= OFTEN:
+        highest = f", {conditions.power_w:.0f} W at most" if conditions.power_w is not None else ""
+        limit = f" of {report.gpu.power_limit_w:.0f} W" if highest and report.gpu.power_limit_w is not None else ""
+        often = f"in {conditions.power_capped:.0%} of the samples{highest}{limit}"
+        yield f"The driver held clocks down for power {often}: ordinary under this load."
 
 
 def _ecc(report: BenchReport, compared: Sequence[Comparison]) -> Iterator[str]:

@@ -27,9 +27,10 @@ STATIC_SMEM_BYTES, REGISTERS = 1, 4
 """Numbers of CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES and _NUM_REGS in `CUfunction_attribute` (cuda.h)."""
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: does not wait for the default stream."""
+USING = ("burst", "clock", "drop")
+"""Steps with something that was prepared."""
 FLUSH_TIMES_L2 = 4
 LEAST_FLUSH_BYTES = 32 << 20
-CLOCK_WINDOW_NS = 1_000_000
 CLOCK_HEAD_START_MS = 3.0
 """Load before and during the clock's window: power management answers within some milliseconds."""
 TRANSFER_PATTERN_BYTES = 1 << 20
@@ -98,6 +99,9 @@ class Bench:
             "transfer": self._transfer,
             "driver_copy": self._driver_copy,
         }
+        missing = [request[key] for key in ("name", "window") if request["step"] in USING and key in request]
+        if any(name not in self._prepared for name in missing):
+            return {"error": None, "because": "it is not prepared any more: the process before this one ended"}
         try:
             return steps[request["step"]](request)
         except ModuleLoadError as failure:

@@ -37,6 +37,10 @@ def test_rows_of_one_run_alone_are_left_out() -> None:
     assert list(changes(report(copy()), report(gone))) == []
 
 
+def test_another_size_under_the_same_name_is_not_compared() -> None:
+    assert list(changes(report(copy()), report(structs.replace(copy(), bytes_moved=1 << 26)))) == []
+
+
 def test_another_machine_is_told() -> None:
     other = report(gpu=structs.replace(H200, name="NVIDIA H100", power_limit_w=350.0))
     assert list(differences_of_machine(other, report())) == [

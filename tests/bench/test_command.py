@@ -77,6 +77,23 @@ def test_it_measures_and_reads_nvml_meanwhile(libraries: Path, tmp_path: Path) -
     assert "torch" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"FAKE_CUDA_CRASH": "cuLaunchKernel"}, "the process that ran it died of SIGSEGV"),
+        ({"FAKE_CUDA_FAIL": "cuMemAlloc_v2=2"}, "cuMemAlloc_v2 failed: "),
+        ({"FAKE_CUDA_FAIL": "cuMemGetInfo_v2=999"}, "nothing can be measured on GPU 0: cuMemGetInfo_v2 failed"),
+        ({"FAKE_CUDA_CRASH": "cuDevicePrimaryCtxRetain"}, "the process that uses the driver died of SIGSEGV"),
+    ],
+)
+def test_a_driver_that_fails_ends_in_undetermined(libraries: Path, tmp_path: Path, variables: dict[str, str], words: str) -> None:
+    small = {"FAKE_CUDA_CC": "5.0", "FAKE_CUDA_MEMORY": 4_000_000, "XDG_CACHE_HOME": tmp_path}
+    done = bench("gemm", "--quick", LD_LIBRARY_PATH=libraries, FAKE_NVML=tmp_path / "none", **small, **variables)
+    assert done.returncode == 4
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_without_a_gpu_it_says_so() -> None:
     done = bench("--quick", LD_LIBRARY_PATH="")
     assert (done.returncode, done.stdout) == (4, "")

@@ -48,7 +48,7 @@ def by_name(profile: Profile) -> dict[str, KernelProfile]:
         ("copy_u32_vectors_sm50", "bound by memory", "move fewer bytes"),
         ("gather_u32_strided_sm50", "bound by memory", "touches 32 sectors"),
         ("transpose_u32_conflicted_sm50", "bank conflicts 94%", "Pad or swizzle"),
-        ("transpose_u32_padded_sm50", "bank conflicts 1%", ""),
+        ("transpose_u32_padded_sm50", "bound by caches and shared memory", ""),
         ("branch_u32_paths_sm50", "bound by compute", "Only 8.3 of 32 lanes work"),
         ("chase_u32_cycle_sm50_walk", "bound by latency: warps wait for loads", "more loads in flight"),
     ],

@@ -257,6 +257,7 @@ CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes) {
     ENTER(); memset((void *)(uintptr_t)to, value, bytes); return 0;
 }
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    ENTER();
     CUresult result = cuDeviceTotalMem_v2(total, 0);
     *free_bytes = *total / 2;
     return result;

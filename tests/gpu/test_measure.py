@@ -88,6 +88,11 @@ def test_copies_to_and_from_the_host_arrive(session: DriverSession, pinned: bool
     assert len(found["to_device_ms"]) == len(found["to_host_ms"]) == 2
 
 
+@pytest.mark.parametrize("step", ["burst", "clock", "drop"])
+def test_what_is_not_prepared_is_told(session: DriverSession, step: str) -> None:
+    assert "not prepared" in ask(session, step, name="it", window="window", launches=1, ms=1.0)["because"]
+
+
 def test_free_memory_and_the_drivers_own_copy(session: DriverSession) -> None:
     assert ask(session, "memory")["free"] == 12 << 30
     assert len(ask(session, "driver_copy", bytes=4096, repeats=3)["ms"]) == 3

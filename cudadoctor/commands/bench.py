@@ -80,7 +80,7 @@ def _run(options: BenchOptions) -> ExitCode:
     if options.plot is not None:
         _check_plot(options.plot)
     earlier = read_report(options.against) if options.against is not None else None
-    report = read_report(options.judge) if options.judge is not None else measure(options, matrices)
+    report = judged_anew(read_report(options.judge)) if options.judge is not None else measure(options, matrices)
     compared = tuple(changes(earlier, report)) if earlier is not None else None
     report = structs.replace(report, verdict=judge(report, matrices), against=compared)
     for difference in differences_of_machine(earlier, report) if earlier is not None else ():
@@ -116,6 +116,16 @@ def read_report(path: Path) -> BenchReport:
     if report.schema != SCHEMA:
         raise BenchError(f"{path} has schema {report.schema!r}, not {SCHEMA!r}")
     return report
+
+
+def judged_anew(report: BenchReport) -> BenchReport:
+    """A saved run with what its counts say by the rules of today."""
+    if report.profile is None:
+        return report
+    from cudadoctor.bench.ncu import judged
+
+    kernels = tuple(judged(each.kernel, each.metrics) for each in report.profile.kernels)
+    return structs.replace(report, profile=structs.replace(report.profile, kernels=kernels))
 
 
 def _check_plot(path: Path) -> None:

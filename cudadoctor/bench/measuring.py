@@ -21,7 +21,7 @@ from cudadoctor.bench.references import TorchReferences
 from cudadoctor.bench.sampling import Sampler, samples_of
 from cudadoctor.gpu.catalog import CLOCK_U32_WINDOW, KernelSpec, Method
 from cudadoctor.gpu.child import ChildError
-from cudadoctor.gpu.description import DeviceDescription
+from cudadoctor.gpu.description import EXCLUSIVE_PROCESS, DeviceDescription
 from cudadoctor.gpu.driver_session import DriverSession
 from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice
 from cudadoctor.occupancy import KernelNeeds, block_occupancy
@@ -104,8 +104,8 @@ class Measurement:
     def run(self) -> Measured:
         """Measure; raises CannotMeasureError."""
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
-            torch = TorchReferences(self._request.python, self._request.env, self._device.index)
+            folder = _folder(stack)
+            torch = self._torch()
             stack.callback(torch.close)
             sampler = Sampler(self._system, self._device.pci_bus_id or "")
             stack.callback(sampler.finish)
@@ -116,22 +116,27 @@ class Measurement:
             importing = in_background(torch.load, "import torch")
             session = stack.enter_context(DriverSession(self._request.env, self._request.libcuda))
             self._open(session)
-            memory = self._ask(session, step="memory")
-            if "free" not in memory:
-                raise CannotMeasureError(_words(memory))
-            self._flush_bytes = memory.get("flush_bytes", 0)
             self._say("compiling kernels")
             self._code = compiling.result()
             self._say("importing torch")
             importing.result()
             self._own |= {torch.pid} if torch.pid is not None else set()
+            memory = self._ask(session, step="memory")  # what torch leaves
+            if "free" not in memory:
+                raise CannotMeasureError(_words(memory))
+            self._flush_bytes = memory["flush_bytes"]
             begun = time.monotonic()
-            rows = tuple(self._rows(session, torch, int(memory.get("free", 0))))
+            rows = tuple(self._rows(session, torch, memory["free"]))
             samples = samples_of(sampler.finish(), sampler.idle_until, begun, time.monotonic(), self._own)
             torch.close()
-            profile = self._profile(folder, session, int(memory.get("free", 0))) if self._request.ncu else None
+            profile = self._profile(folder, session, memory["free"]) if self._request.ncu else None
         gpu = sampler.described(self._found(memory))
         return Measured(gpu, rows, samples, torch.version, tuple(_remarks(sampler, torch)), profile)
+
+    def _torch(self) -> TorchReferences:
+        """torch at work beside us, where the GPU takes two processes at a time."""
+        alone = self._device.compute_mode == EXCLUSIVE_PROCESS
+        return TorchReferences("" if alone else self._request.python, self._request.env, self._device.index)
 
     def _profile(self, folder: Path, session: DriverSession, free: int) -> Profile:
         """What ncu says about each kernel with its first problem; the oracle would be replayed for too long."""
@@ -316,6 +321,14 @@ class Measurement:
                 yield _with(row, because="what arrived is not what was sent", wrong=True)
             else:
                 yield _with(row, timing=Timing.of(answer[key]), bytes_moved=size)
+
+
+def _folder(stack: ExitStack) -> Path:
+    """A place for compiled kernels, gone with the stack; raises CannotMeasureError."""
+    try:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cudadoctor-", ignore_cleanup_errors=True)))
+    except OSError as error:
+        raise CannotMeasureError(f"compiled kernels have no place to go: {error}") from error
 
 
 def _remarks(sampler: Sampler, torch: TorchReferences) -> Iterator[str]:

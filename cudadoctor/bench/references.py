@@ -16,14 +16,18 @@ STEP_LIMIT_S = 30.0
 
 
 class TorchReferences:
-    """A torch at work; None of its failures matter but to the ratios, and `because` says why there are none."""
+    """A torch at work; its failures matter to the ratios alone, and `because` says why there are none."""
 
     def __init__(self, python: str, env: Mapping[str, str], device: int) -> None:
+        """Start `python`; where it is empty, the GPU allows no second process."""
         self.because = ""
         self.version = ""
         self._device = device
         self._times: dict[str, dict[str, list[float]]] = {}
         self._child: Child | None = None
+        if not python:
+            self.because = "the GPU's compute mode allows one process at a time"
+            return
         try:
             self._child = Child((python, str(CHILD)), env)
         except ChildError as error:
@@ -36,6 +40,8 @@ class TorchReferences:
 
     def load(self) -> None:
         """Import torch and make its context; `because` tells where that failed."""
+        if self._child is None:
+            return
         answer = self._ask({"do": "load", "device": self._device}, IMPORT_LIMIT_S)
         if "torch" in answer:
             self.version = str(answer["torch"])

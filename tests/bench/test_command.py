@@ -83,6 +83,7 @@ def test_it_measures_and_reads_nvml_meanwhile(libraries: Path, tmp_path: Path) -
         ({"FAKE_CUDA_CRASH": "cuLaunchKernel"}, "the process that ran it died of SIGSEGV"),
         ({"FAKE_CUDA_FAIL": "cuMemAlloc_v2=2"}, "cuMemAlloc_v2 failed: "),
         ({"FAKE_CUDA_FAIL": "cuMemGetInfo_v2=999"}, "nothing can be measured on GPU 0: cuMemGetInfo_v2 failed"),
+        ({"FAKE_CUDA_COMPUTE": "1", "FAKE_CUDA_COMPUTE_MODE": "3"}, "one process at a time"),
         ({"FAKE_CUDA_CRASH": "cuDevicePrimaryCtxRetain"}, "the process that uses the driver died of SIGSEGV"),
     ],
 )

@@ -75,7 +75,8 @@ def _gemms(device: ComputeCapability, free: int, *, quick: bool) -> list[Job]:
         _gemm(catalog.GEMM_F32_TILED, 4096, free),
         _gemm(blocked, 4096, free),
     ]
-    ladder += [_gemm(kernel, 4096, free) for kernel in HALVES[1:] if kernel.runs_on(device)]
+    with_tensor_cores = [kernel for kernel in HALVES[1:] if kernel.runs_on(device)]
+    ladder += [_gemm(kernel, 4096, free) for kernel in with_tensor_cores or HALVES[:1]]
     largest = [_gemm(half, 8192, free)] if half.method in (Method.MMA, Method.WGMMA) else []
     return [*ladder, *(job for job in largest if job not in ladder)]
 

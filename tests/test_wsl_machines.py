@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from cudadoctor.diagnosis import diagnose
+from cudadoctor.matrices import Matrices
+from cudadoctor.model.finding import Confidence, Where
 from cudadoctor.system import Uname
 from tests.fakes.fakebin import Says
 from tests.fakes.roots import WSL2
-from tests.fakes.whole_machines import MULTIARCH, WholeMachine, wrong_about
+from tests.fakes.whole_machines import MULTIARCH, WholeMachine, snapshot_of, wrong_about
 
 WSL_FOLDER = "/usr/lib/wsl/lib"
 WSL1 = Uname("Linux", "4.4.0-19041-Microsoft", "x86_64")
@@ -114,3 +117,12 @@ MACHINES = (
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.label)
 def test_a_distribution_under_wsl(machine: WholeMachine, tmp_path: Path) -> None:
     assert wrong_about(machine, tmp_path) == []
+
+
+def test_a_bus_that_never_shows_the_gpu_is_no_evidence(tmp_path: Path) -> None:
+    machine = next(each for each in MACHINES if each.root == "no-nvidia-gpu")
+    report = diagnose(snapshot_of(machine, tmp_path / "root"), (), Matrices.load()).report
+    finding = next(each for each in report.findings if each.name == "no-nvidia-gpu")
+    assert "PCI" not in finding.what
+    assert finding.confidence is Confidence.LIKELY
+    assert finding.fixes[0].where is Where.WINDOWS

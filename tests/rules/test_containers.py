@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from cudadoctor.model.finding import Severity
-from cudadoctor.model.snapshot import ApiStatus, Driver, LibraryOrigin, Snapshot
+from cudadoctor.model.snapshot import ApiStatus, DeviceNode, Driver, LibraryOrigin, Snapshot
 from cudadoctor.model.versions import CudaVersion, DriverRelease
 from cudadoctor.rules.engine import Outcome
 from tests.rules.builders import (
@@ -50,6 +50,8 @@ ELSEWHERE = with_driver(
 COMPAT = known((libcuda("/usr/local/cuda/compat/libcuda.so.1", LibraryOrigin.COMPAT),))
 COMPAT_803 = inside(with_driver(broken(healthy(), 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), libcuda_copies=COMPAT))
 UNKNOWN_NVML = inside(with_driver(broken(healthy(), 999), nvml=known(ApiStatus(code=999, message="Unknown Error"), "NVML")))
+WITH_CONTROL_NODE = with_driver(EMPTY_CONTAINER, device_nodes=known((DeviceNode(path="/dev/nvidiactl", accessible=True),)))
+NO_HOST_GPU = with_driver(EMPTY_CONTAINER, pci_devices=known(()), kernel_module=ABSENT)
 WITH_DOCKER = with_container(healthy(), docker_snap=known(False), nvidia_toolkit=ABSENT)
 TABLE: Table = {
     "container-toolkit-missing": (
@@ -84,6 +86,8 @@ TABLE: Table = {
     "container-visible-devices-none": (
         ("none", with_environment(EMPTY_CONTAINER, NVIDIA_VISIBLE_DEVICES="none"), FAIL),
         ("all", with_environment(EMPTY_CONTAINER, NVIDIA_VISIBLE_DEVICES="all"), PASS),
+        ("none, and the control node", with_environment(WITH_CONTROL_NODE, NVIDIA_VISIBLE_DEVICES="none"), FAIL),
+        ("none, and no GPU on the host", with_environment(NO_HOST_GPU, NVIDIA_VISIBLE_DEVICES="none"), NOT_APPLICABLE),
         ("void by CDI, and all well", with_environment(inside(healthy()), NVIDIA_VISIBLE_DEVICES="void"), PASS),
         ("outside", with_environment(healthy(), NVIDIA_VISIBLE_DEVICES="none"), NOT_APPLICABLE),
         ("environment unreadable", structs.replace(EMPTY_CONTAINER, environment=TIMED_OUT), UNKNOWN),

@@ -32,6 +32,7 @@ TELLING = (
     "full disk: both",
     "HOME: read-only",
     "cwd: shadowing modules",
+    "cwd: shadowing modules, python -m",
     "environment: ASCII",
 )
 """A second each."""

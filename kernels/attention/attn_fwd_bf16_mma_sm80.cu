@@ -9,7 +9,7 @@
 //          longest tiles first.
 // Smem:    128: Q 128*128*2 + K 64*128*2 + V 64*128*2 = 65,536 B; 64: Q 128*64*2 + 2 * 128*64*2 = 49,152 B; opt-in.
 // Regs:    at most 255 a thread; 2 * 128 * 255 = 65,280 of 65,536 -> 2 CTAs an SM. HEAD_DIM 128 spills at most 48 B on sm_80 to sm_121;
-//          it pays: 48 keys a tile fit without, and are 3 to 8% slower (kernels/RESULTS_attention.md).
+//          it pays: 48 keys a tile fit without, and are 0 to 7% slower (kernels/RESULTS_attention.md). NVRTC 13.2 and 13.5 spill 8 B at 64.
 // Intensity: 128 queries share each key and value: 128 FLOP/B from L2; bound by mma.sync, whose K and V fragments feed two products.
 // Sources: FlashAttention-2, Dao 2023, section 3; lazy rescaling, FlashAttention-4.
 #include "attention/mma_sm80.cuh"

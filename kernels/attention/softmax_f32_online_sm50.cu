@@ -4,8 +4,8 @@
 // Tile:    one row a CTA of 256 threads; grid (rows).
 // Smem:    8 warps * 2 * 4 B = 64 B.
 // Regs:    at most 48 a thread.
-// Memory:  X is read twice, the second time from the L2 where a row fits, Y is written once: 8 B an element of device memory, and
-//          about 40 instructions (two exponentials and a quarter) an element. Memory bound.
+// Memory:  X is read twice, the second time from the L2 where a row fits, Y is written once: 8 B an element of device memory, 12 B
+//          beyond that, for two exponentials. Memory bound on rows of thousands; short ones by the reduction over the CTA.
 // Sources: online softmax, Milakov and Gimelshein 2018, algorithm 3.
 #include "common/types.cuh"
 

@@ -57,6 +57,7 @@ def test_a_replay_is_marked_in_every_format_and_ends_with_0(format: str) -> None
     done = demo("old-wheel", "--format", format)
     assert done.returncode == ExitCode.OK
     assert "not this machine" in " ".join(done.stdout.split())
+    assert done.stderr.startswith("cudadoctor: a replay, not this machine: RTX 5090")
 
 
 def test_it_says_what_check_said_of_the_machine() -> None:

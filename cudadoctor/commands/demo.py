@@ -59,6 +59,7 @@ def run(options: DemoOptions) -> ExitCode:
         print(f"cudadoctor: no demo is called {options.name!r}; `cudadoctor demo` lists them", file=sys.stderr)
         return ExitCode.USAGE
     demo = load(options.name)
+    print(f"cudadoctor: a replay, not this machine: {demo.title} ({demo.recorded.rstrip('.')})", file=sys.stderr)
     try:
         emit(redact(_marked(judged(demo).report, options.name)), options.output)
     except OutputError as error:

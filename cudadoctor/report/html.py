@@ -89,8 +89,10 @@ def _mark(mark: Mark, words: str) -> str:
 
 def _stack(report: Report) -> Iterator[str]:
     rows = list(_with_libcuda(report))
+    proven = {row.label: row for row in reversed(rows)}  # of several toolkits the first, which builds and proofs use
     if rows:
-        yield '<ol class="stack" reversed>' + "\n".join(_layer(row, report) for row in reversed(rows)) + "\n</ol>"
+        layers = (_layer(row, _proven(row, report) if proven[row.label] is row else "") for row in reversed(rows))
+        yield '<ol class="stack" reversed>' + "\n".join(layers) + "\n</ol>"
 
 
 def _with_libcuda(report: Report) -> Iterator[StackRow]:
@@ -106,12 +108,12 @@ def _with_libcuda(report: Report) -> Iterator[StackRow]:
             yield StackRow("libcuda", loaded.value, mark, words, loaded.source)
 
 
-def _layer(row: StackRow, report: Report) -> str:
+def _layer(row: StackRow, proven: str) -> str:
     broken = " broken" if row.mark is Mark.ERROR else ""
     return (
         f'<li class="layer {_KINDS[row.mark]}{broken}">{element("span", row.label, "label")}'
         f"{element('span', row.value, 'value', inert.CELL_LIMIT)}{_mark(row.mark, row.words)}"
-        f"{element('span', row.source, 'source') if row.source else ''}{_proven(row, report)}</li>"
+        f"{element('span', row.source, 'source') if row.source else ''}{proven}</li>"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from cudadoctor.model.fact import Known
 from cudadoctor.model.proof import ProofLayer, ProofOutcome
 from cudadoctor.model.report import Report
 from cudadoctor.report import RENDERERS, RenderOptions
@@ -119,6 +120,18 @@ def test_an_unknown_proof_is_never_shown_as_proven() -> None:
     html = rendered(structs.replace(report, proofs=proofs))
     assert "driver proven" not in html
     assert '<span class="mark unknown">? driver unknown</span>' in html
+
+
+def test_a_toolkit_that_no_proof_used_is_not_shown_as_proven() -> None:
+    report = healthy_h100()
+    assert isinstance(report.snapshot.toolkits, Known)
+    (used,) = report.snapshot.toolkits.value
+    other = structs.replace(used, root="/opt/other", aliases=(), chosen_for_builds=False)
+    toolkits = structs.replace(report.snapshot.toolkits, value=(other, used))
+    html = rendered(structs.replace(report, snapshot=structs.replace(report.snapshot, toolkits=toolkits)))
+    rows = re.findall(r'<span class="label">Toolkit</span>.*', html)
+    assert ["nvcc proven" in row for row in rows] == [False, True]
+    assert "/opt/other" in rows[0]
 
 
 def test_the_broken_layer_is_the_torch_of_the_old_wheel() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ from cudadoctor.model.snapshot import ProbeRun
 
 if TYPE_CHECKING:
     from cudadoctor.system import System
+
+LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+"""Errors by which a system says that this process may have no more of something."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,15 @@ class RunningProbe:
         try:
             part, outcome, detail = self._probe.read(system, context), "ok", ""
         except Exception as bug:  # noqa: BLE001  # our own bug must not take the report with it; it is reported as a crash
-            detail = f"{type(bug).__name__}: {bug}"
-            missing = Missing(MissingReason.FAILED, f"the probe crashed: {detail}", name)
-            part, outcome = self._probe.unanswered(missing), "crashed"
+            outcome, detail = "refused" if _is_a_limit(bug) else "crashed", f"{type(bug).__name__}: {bug}"
+            words = f"the system refused what the probe needs: {bug}" if outcome == "refused" else f"the probe crashed: {detail}"
+            part = self._probe.unanswered(Missing(MissingReason.FAILED, words, name))
         self._done = part, ProbeRun(probe=name, seconds=time.monotonic() - self._started, outcome=outcome, detail=detail)
+
+
+def _is_a_limit(error: Exception) -> bool:
+    """Did the system run out of what it allows this process? Then any step may fail, the import of a module of ours too."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in LIMITS)
 
 
 def start_probes(probes: Sequence[Probe], system: System, context: ProbeContext) -> tuple[RunningProbe, ...]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import resource
 import threading
 import time
 from pathlib import Path
@@ -73,6 +74,23 @@ def test_a_crashed_probe_is_reported_and_costs_only_its_own_facts(empty: System)
     part, run = running.result(time.monotonic() + 5)
     assert (run.outcome, run.detail) == ("crashed", "KeyError: 'oops'")
     assert part.os_name == Missing(MissingReason.FAILED, "the probe crashed: KeyError: 'oops'", "crashing")
+
+
+def test_a_probe_that_the_system_refuses_something_did_not_crash(empty: System) -> None:
+    def open_files_until_refused(system: System, context: ProbeContext) -> Host:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            Path(__file__).read_text()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raise AssertionError("the limit did not hold")
+
+    (running,) = start_probes((Probe("limited", open_files_until_refused, all_missing(Host)),), empty, CONTEXT)
+    part, run = running.result(time.monotonic() + 5)
+    assert run.outcome == "refused"
+    assert isinstance(part.os_name, Missing)
+    assert part.os_name.detail.startswith("the system refused what the probe needs: [Errno 24] Too many open files")
 
 
 def test_an_empty_machine_gives_a_complete_snapshot_of_reasons(tmp_path: Path) -> None:

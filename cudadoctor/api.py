@@ -15,6 +15,7 @@ from cudadoctor.model.proof import Proof
 from cudadoctor.model.redact import Identity, redact
 from cudadoctor.model.report import Report
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.plugins import ask_plugins
 
 if TYPE_CHECKING:
     from cudadoctor.system import System
@@ -64,7 +65,9 @@ def check(
     """The redacted report on this machine: what `cudadoctor check --format json` prints. `node` names it in the report."""
     started = time.monotonic()
     snapshot, proofs = _examined(python, kernels, timeout, system)
-    return redact(diagnose(snapshot, proofs, Matrices.load(), node=node, started=started).report, Identity.of_this_process())
+    said = ask_plugins(snapshot, proofs, timeout - (time.monotonic() - started))
+    diagnosis = diagnose(snapshot, proofs, Matrices.load(), node=node, started=started, plugins=said)
+    return redact(diagnosis.report, Identity.of_this_process())
 
 
 def triage(text: str | bytes) -> Report:

@@ -323,10 +323,11 @@ def explain(
 
 @app.command(rich_help_panel=ASK)
 def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to print the list.")] = ListFormat.TEXT) -> None:
-    """List all rules."""
+    """List all rules, those of installed plugins too."""
     from cudadoctor.commands import rules as listing
 
-    print(listing.as_json() if format is ListFormat.JSON else listing.as_text(), end="")
+    rules = listing.all_rules()
+    print(listing.as_json(rules) if format is ListFormat.JSON else listing.as_text(rules), end="")
 
 
 @app.command(rich_help_panel=ASK)

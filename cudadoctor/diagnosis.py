@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,13 @@ from cudadoctor.model.finding import Finding, Severity, UnknownRule
 from cudadoctor.model.proof import Proof, ProofOutcome
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.plugins import NO_WORD, PluginWord
 from cudadoctor.requirements import Requirement
 from cudadoctor.rules.engine import Case, Outcome, Problem, Results, Rule, RuleSet, evaluate
 from cudadoctor.rules.registry import RULES
 
+BLOCK = re.compile(r"[A-Za-z]{2,8}[0-9]{1,5}")
+"""A code of a rule, or its beginning, as far as the first digit at least."""
 NOT_ANSWERED = (MissingReason.TIMEOUT, MissingReason.CRASHED)
 
 
@@ -63,9 +67,7 @@ def regraded(rule: Rule, grade: Callable[[Severity], Severity]) -> Rule:
 def is_named(entry: str, rule: Rule) -> bool:
     """Does an entry of --select and its like name this rule: by name, code, or block?"""
     wanted = entry.strip()
-    return wanted.lower() == rule.name or (
-        wanted.upper().startswith("CD") and wanted[2:].isdigit() and rule.code.startswith(wanted.upper())
-    )
+    return wanted.lower() == rule.name or (BLOCK.fullmatch(wanted) is not None and rule.code.startswith(wanted.upper()))
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,14 @@ def diagnose(
     node: str | None = None,
     started: float | None = None,
     rules: Sequence[Rule] = RULES,
+    plugins: PluginWord = NO_WORD,
 ) -> Diagnosis:
-    """Judge a machine; `started` (time.monotonic()) is when the command began, for the report's `seconds`."""
-    rules = (selection or Selection()).rules(rules)
-    results = evaluate(Case(snapshot, matrices, proofs, requirements), rules)
+    """Judge a machine; `started` (time.monotonic()) is when the command began, for the report's `seconds`.
+
+    `plugins` is what rules of other packages said of it: they stand beside ours.
+    """
+    rules = (selection or Selection()).rules((*rules, *plugins.rules) if plugins.rules else rules)
+    results = evaluate(Case(snapshot, matrices, proofs, requirements, plugins.broken), rules)
     unknown = tuple(
         UnknownRule(code=result.rule.code, name=result.rule.name, because=result.because)
         for result in results.undecided

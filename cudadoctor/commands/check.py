@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from cudadoctor import plugins
 from cudadoctor.assumptions import AssumptionError, assume
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
@@ -68,7 +69,8 @@ def run(options: CheckOptions) -> ExitCode:
     """Diagnose, print, and say how it went."""
     try:
         options = _with_policy(options)
-        options.selection.rules()
+        if not plugins.installed():  # their names are known only when they are asked
+            options.selection.rules()
         parse_requirements(options.requirements)
         diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
         emit(redact(diagnosis.report, _identity(options)), options.output)
@@ -114,15 +116,17 @@ def _judge(
     node: str | None,
     started: float | None = None,
 ) -> Diagnosis:
-    shown = with_policy_shown(snapshot, options.applied)
+    shown = assume(with_policy_shown(snapshot, options.applied), options.assumptions, matrices)
+    left_s = options.timeout - (time.monotonic() - started) if started is not None else options.timeout
     diagnosis = diagnose(
-        assume(shown, options.assumptions, matrices),
+        shown,
         proofs,
         matrices,
         selection=options.selection,
         requirements=parse_requirements(options.requirements),
         node=node,
         started=started,
+        plugins=plugins.ask_plugins(shown, proofs, left_s),
     )
     if not options.applied.path:
         return diagnosis

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable
 
+from cudadoctor import plugins
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.errors import CudaError, NvmlError, Xid
 from cudadoctor.readers.errors import recognise
@@ -32,7 +33,11 @@ def explain(query: str, matrices: Matrices) -> str:
 
 
 def _rule(text: str) -> Rule | None:
-    return next((rule for rule in RULES if text.lower() == rule.name or text.upper() == rule.code), None)
+    return _named(text, RULES) or _named(text, plugins.described().rules)
+
+
+def _named(text: str, rules: Iterable[Rule]) -> Rule | None:
+    return next((rule for rule in rules if text.lower() == rule.name or text.upper() == rule.code), None)
 
 
 def rule_page(rule: Rule) -> str:

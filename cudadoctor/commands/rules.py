@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
+from cudadoctor import plugins
 from cudadoctor.rules.engine import Rule
 from cudadoctor.rules.registry import RULES
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Ours, and those of the installed plugins; one that is broken is named on standard error."""
+    said = plugins.described()
+    for plugin in said.broken:
+        print(f"cudadoctor: the plugin {plugin.name} of {plugin.package} is left out: {plugin.because}", file=sys.stderr)
+    return (*RULES, *said.rules)
 
 
 def as_json(rules: Sequence[Rule] = RULES) -> str:

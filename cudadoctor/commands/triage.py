@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,15 +11,18 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import structs
 
+from cudadoctor import plugins
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code, judged_file
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model import codec
 from cudadoctor.model.fact import Known
+from cudadoctor.model.proof import Proof
 from cudadoctor.model.redact import redact
 from cudadoctor.model.report import Verdict
 from cudadoctor.model.snapshot import Snapshot
+from cudadoctor.plugins import NO_WORD, PluginWord
 from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
 from cudadoctor.rules.engine import RuleSet
 from cudadoctor.rules.registry import RULES
@@ -50,8 +53,9 @@ class Ticket(msgspec.Struct, frozen=True):
 def run(options: TriageOptions) -> ExitCode:
     """Diagnose one pasted text."""
     try:
-        rules = options.selection.rules()
-        diagnosis = diagnose_text(_read(options.path), Matrices.load(), rules)
+        if not plugins.installed():  # their names are known only when they are asked
+            options.selection.rules()
+        diagnosis = diagnose_text(_read(options.path), Matrices.load(), selection=options.selection, ask=plugins.ask_plugins)
         file = judged_file(options.path) if str(options.path) != "-" else None
         emit(redact(diagnosis.report), replace(options.output, judged=file))
     except OSError as error:
@@ -66,10 +70,25 @@ def _refused(message: str) -> ExitCode:
     return ExitCode.USAGE
 
 
-def diagnose_text(data: bytes | str, matrices: Matrices, rules: RuleSet = RULES) -> Diagnosis:
-    """The diagnosis of one pasted text; raises PasteError where it is no text or too large."""
+def diagnose_text(
+    data: bytes | str,
+    matrices: Matrices,
+    rules: RuleSet = RULES,
+    *,
+    selection: Selection | None = None,
+    ask: Callable[[Snapshot, tuple[Proof, ...]], PluginWord] = lambda *_: NO_WORD,
+) -> Diagnosis:
+    """The diagnosis of one pasted text; raises PasteError where it is no text or too large. `ask` asks plugins what they say."""
     paste = read_paste(data)
-    diagnosis = diagnose(paste.snapshot, paste.proofs, matrices, node=paste.node, rules=rules)
+    diagnosis = diagnose(
+        paste.snapshot,
+        paste.proofs,
+        matrices,
+        node=paste.node,
+        rules=rules,
+        selection=selection,
+        plugins=ask(paste.snapshot, paste.proofs),
+    )
     if diagnosis.report.verdict is not Verdict.UNDETERMINED or diagnosis.report.findings:
         return diagnosis
     return replace(diagnosis, report=structs.replace(diagnosis.report, summary=what_would_help(paste.snapshot)))

@@ -17,6 +17,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class BrokenPlugin:
+    """An entry point that should offer rules and does not: its name, its package, why, and the Python that it is installed in."""
+
+    name: str
+    package: str
+    version: str
+    because: str
+    python: str
+
+
+@dataclass(frozen=True)
 class Case:
     """All that a rule may look at: the snapshot, the proofs, the matrices."""
 
@@ -25,6 +36,8 @@ class Case:
     proofs: tuple[Proof, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     """What the user demands of the machine (`--require`)."""
+    broken_plugins: tuple[BrokenPlugin, ...] = ()
+    """Packages whose rules could not judge."""
 
     @cached_property
     def _errors(self) -> dict[str, tuple[ErrorSeen, ...]]:

@@ -200,7 +200,7 @@ class RuleSet(tuple[Rule, ...]):
 
     def to_run(self, case: Case) -> Iterable[int]:
         """The positions of the rules whose outcome only running them can tell."""
-        if case.proofs or case.requirements:
+        if case.proofs or case.requirements or case.broken_plugins:
             return range(len(self))
         positions = {*self._unwatched, *(self._for_gpus if case.has_no_gpu else ())}
         positions.update(*(self._asking.get(topic, ()) for topic in topics(case.snapshot)))

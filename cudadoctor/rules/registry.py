@@ -26,6 +26,7 @@ from cudadoctor.rules import (
     nvcc_targets,
     packages,
     platforms,
+    plugins,
     preflight,
     program,
     ptx,
@@ -75,6 +76,7 @@ RULES = RuleSet(
         *settings.RULES,
         *kernels.RULES,
         *preflight.RULES,
+        *plugins.RULES,
         *requirements.RULES,
     )
 )

@@ -374,6 +374,17 @@ def recommend(
     raise typer.Exit(command.run(options, python, format.value))
 
 
+@app.command(rich_help_panel=ASK)
+def mcp() -> None:
+    """Serve check, triage, explain, archs, recommend and scan to a language model (MCP, on standard input and output)."""
+    try:
+        from cudadoctor.mcp_server import serve
+    except ModuleNotFoundError as error:
+        missing = (error.name or "mcp").partition(".")[0]
+        fail(ExitCode.USAGE, f"`mcp` needs the package {missing}: pip install 'cudadoctor[mcp]'")
+    serve()
+
+
 @app.command(rich_help_panel=MANY)
 def compare(
     machines: MachinesToCompare,

@@ -1,7 +1,7 @@
 """The process that loads one plugin and lets its rules judge: a plugin that hangs, crashes, prints or exits harms only this one.
 
-One request, one answer, each a line of JSON: {"entry_point": NAME, "package": NAME, "snapshot": {…}|null, "proofs": […]} is
-answered with a `PluginAnswer`. Without a snapshot, the rules are only described.
+One request, one answer, each a line of JSON: {"group": NAME, "entry_point": NAME, "package": NAME, "snapshot": {…}|null,
+"proofs": […]} is answered with a `PluginAnswer`. Without a snapshot, the rules are only described.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from cudadoctor.model.fact import Missing
 from cudadoctor.model.finding import Finding, Severity
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import Snapshot
-from cudadoctor.plugins import GROUP
 from cudadoctor.rules.case import Case
 from cudadoctor.rules.engine import Outcome, Results, Rule, evaluate
 from cudadoctor.rules.registry import RULES
@@ -63,7 +62,7 @@ class PluginAnswer(Struct, frozen=True, kw_only=True):
 def answer(request: dict[str, Any]) -> PluginAnswer:
     """What the plugin says; never raises for what the plugin does."""
     try:
-        rules = load_rules(request["package"], request["entry_point"])
+        rules = load_rules(request["package"], request["group"], request["entry_point"])
         results = _judged(rules, request) if request["snapshot"] is not None else None
         return PluginAnswer(rules=tuple(_described(rule, results) for rule in rules))
     except PluginError as error:
@@ -72,10 +71,10 @@ def answer(request: dict[str, Any]) -> PluginAnswer:
         return PluginAnswer(error=f"{type(error).__name__}: {error}")
 
 
-def load_rules(package: str, entry_point: str) -> tuple[Rule, ...]:
+def load_rules(package: str, group: str, entry_point: str) -> tuple[Rule, ...]:
     """The rules that an installed package offers under that name; raises PluginError, or whatever importing it raises."""
     points = metadata.distribution(package).entry_points
-    offered = [point for point in points if point.group == GROUP and point.name == entry_point]
+    offered = [point for point in points if point.group == group and point.name == entry_point]
     if not offered:
         raise PluginError("is no longer installed")
     value = offered[0].load()

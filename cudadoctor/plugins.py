@@ -100,6 +100,7 @@ def _ask(plugin: Plugin, snapshot: Snapshot | None, proofs: tuple[Proof, ...], t
 
     argv = (sys.executable, "-I", "-c", _BOOTSTRAP, *folders())
     request = {
+        "group": GROUP,
         "entry_point": plugin.name,
         "package": plugin.package,
         "snapshot": None if snapshot is None else codec.to_builtins(snapshot),

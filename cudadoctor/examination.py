@@ -13,8 +13,9 @@ from msgspec import structs
 from cudadoctor.background import in_background
 from cudadoctor.gpu.catalog import FULL, LADDER, QUICK
 from cudadoctor.gpu.description import DriverDescription
-from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, all_devices_environment, describe_driver
+from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, DriverSession, all_devices_environment, describe_driver
 from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, ProofRun
+from cudadoctor.gpu.prove_peers import PeerRun
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
@@ -70,21 +71,21 @@ def examine(
     )
     collection = start_collection(system, options)
     scan = BinaryScan(system, collection.package_folders, lambda: matrices.sonames, collection.torch.chosen.executable)
-    kernels: ProofRun | None = None
+    runs: tuple[ProofRun | PeerRun, ...] = ()
     try:
         driver = in_background(lambda: ask_driver(dict(system.environ), deadline), "ask driver")
         with say.waiting_for("driver and toolkits"):
             word = driver.result()
             machine = collection.without("nvidia-smi")
-        kernels = _proof_run(machine, word, deadline, run_kernels)
-        proofs = in_background(kernels.run, "prove") if kernels is not None else None
+        runs = _proof_runs(machine, word, deadline, run_kernels)
+        proofs = in_background(lambda: tuple(proof for run in runs for proof in run.run()), "prove") if runs else None
         snapshot, outcomes = _complete(collection, word, proofs, deadline, say, run_kernels)
         return _with_binaries(snapshot, scan, deadline), outcomes
     finally:
         scan.stop()
         collection.stop()
-        if kernels is not None:
-            kernels.abandon()
+        for run in runs:
+            run.abandon()
 
 
 def ask_driver(environ: Mapping[str, str], deadline: float) -> DriverWord:
@@ -101,10 +102,11 @@ def _describe_limit(deadline: float) -> float:
     return max(0.1, min(DESCRIBE_LIMIT_S, deadline - time.monotonic()))
 
 
-def _proof_run(machine: Snapshot, word: DriverWord, deadline: float, run_kernels: str) -> ProofRun | None:
-    """The proofs to run; None where none are wanted or no CUDA exists."""
+def _proof_runs(machine: Snapshot, word: DriverWord, deadline: float, run_kernels: str) -> tuple[ProofRun | PeerRun, ...]:
+    """The proofs to run, one run after the other; none where none are wanted or no CUDA exists."""
     if run_kernels == "nothing" or maybe(machine.host.platform) is Platform.MACOS:
-        return None
+        return ()
+    numbers = gpu_numbers(machine, word.proven)
     request = ProofRequest(
         env=word.environment_of_proofs,
         driver=word.proven,
@@ -112,9 +114,10 @@ def _proof_run(machine: Snapshot, word: DriverWord, deadline: float, run_kernels
         nvcc=tuple(nvcc_choices(machine)),
         kernels=FULL if run_kernels == "all" else QUICK,
         ladder=LADDER,
-        gpu_numbers=gpu_numbers(machine, word.proven),
+        gpu_numbers=numbers,
     )
-    return ProofRun(request, deadline)
+    peers = PeerRun(word.proven.devices, numbers, DriverSession(word.environment_of_proofs), deadline)
+    return ProofRun(request, deadline), peers
 
 
 def nvrtc_choices(machine: Snapshot) -> Iterator[NvrtcChoice]:

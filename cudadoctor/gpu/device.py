@@ -42,7 +42,16 @@ class Device:
         """Retain the primary context of device `ordinal`; raises DriverError."""
         self.driver = driver
         self._handle = ctypes.c_int(driver.get_int("cuDeviceGet", ctypes.c_int(ordinal)))
-        driver.call("cuCtxSetCurrent", driver.get_handle("cuDevicePrimaryCtxRetain", self._handle))
+        self.context = driver.get_handle("cuDevicePrimaryCtxRetain", self._handle)
+        self.make_current()
+
+    def make_current(self) -> None:
+        """Make its context this thread's, where another device's was; raises DriverError."""
+        self.driver.call("cuCtxSetCurrent", self.context)
+
+    def can_access(self, peer: Device) -> bool:
+        """May this device read and write the memory of `peer`? Raises DriverError, MissingSymbolError."""
+        return bool(self.driver.get_int("cuDeviceCanAccessPeer", self._handle, peer._handle))
 
     def release(self) -> None:
         """Give the primary context back; what the driver answers does not matter any more."""

@@ -2,8 +2,8 @@
 
 The driver may hang or crash; then only this process does, and the parent (`driver_session`) says so. Standard library only, so
 that it starts quickly. Requests, in this order: {"do": "load", "library": PATH|null}, {"do": "init"}, {"do": "devices"}, then any
-number of {"do": "open", "device": N}, {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N} and
-{"do": "measure", "device": N, "step": ...} (see `measure.Bench`).
+number of {"do": "open", "device": N}, {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N},
+{"do": "copy", "device": N, "peer": N, "seed": N} and {"do": "measure", "device": N, "step": ...} (see `measure.Bench`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class DriverServer:
             return describe.describe_devices(self._driver)
         if request["do"] == "open":
             return self._open(self._driver, request["device"])
+        if request["do"] == "copy":
+            return self._copy(self._driver, request)
         if request["do"] == "measure":
             return self._measure(self._driver, request)
         return self._prove(self._driver, request)
@@ -78,6 +80,14 @@ class DriverServer:
         except OSError as error:
             return {"outcome": "unknown", "step": "image", "because": f"cannot read the compiled kernel: {error}"}
         return prove(self._devices[request["device"]], image, request["kernel"], request["seed"])
+
+    def _copy(self, driver: Driver, request: dict[str, Any]) -> Answer:
+        from cudadoctor.gpu.peer_copy import copy_between
+
+        refused = self._open(driver, request["device"]) or self._open(driver, request["peer"])
+        if refused:
+            return refused
+        return copy_between(self._devices[request["device"]], self._devices[request["peer"]], request["seed"])
 
     def _measure(self, driver: Driver, request: dict[str, Any]) -> Answer:
         from cudadoctor.gpu.measure import Bench

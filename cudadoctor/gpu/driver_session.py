@@ -67,6 +67,17 @@ class DriverSession:
             self.close()  # a fault during a launch leaves the context unusable for good
         return answer
 
+    def copy(self, device: int, peer: int, seed: int, timeout_s: float) -> dict[str, Any]:
+        """The child's answer for one copy from `device` to `peer`; raises ChildError."""
+        deadline = monotonic() + timeout_s
+        refused = self.open(device, timeout_s)
+        if refused is not None:
+            return refused
+        answer = self._ask({"do": "copy", "device": device, "peer": peer, "seed": seed}, deadline - monotonic())
+        if answer.get("error") and answer.get("step") == "copy":
+            self.close()  # a fault leaves both contexts unusable for good
+        return answer
+
     @property
     def pid(self) -> int | None:
         """The number of the child's process; None while there is none."""

@@ -10,7 +10,7 @@ import msgspec
 
 from cudadoctor.model.proof import ApiError, Proof, ProofLayer, ProofOutcome
 
-FIGURES = ("max_error", "tolerance", "run_ms", "tflops")
+FIGURES = ("max_error", "tolerance", "run_ms", "tflops", "gb_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class ProofRecord:
     target: str | None = None
     compiler: str | None = None
     compile_s: float | None = None
+    peer: int | None = None
 
     def compiled(self, kernel: str, target: str, compile_s: float | None) -> ProofRecord:
         """The same with the code that was made for it, or for the kernel that runs in its place."""
@@ -50,5 +51,6 @@ class ProofRecord:
             because=because,
             compile_s=self.compile_s,
             compiler=self.compiler,
+            peer=self.peer,
             **figures,
         )

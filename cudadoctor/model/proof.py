@@ -37,12 +37,13 @@ class ApiError(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """One kernel, one layer, one GPU.
+    """One kernel, one layer, one GPU; of a copy between two GPUs, `gpu` is the source and `peer` the target.
 
     `because` says why a proof did not pass, in words; `error` is the API's own result where there is one. `max_error` and
     `tolerance` are absolute and belong to the check that came closest to failing (or failed worst). `compile_s` is the time from
     source to loadable code (in driver-jit: the driver's own compilation), None where the code came from the cache. `run_ms` is
-    the median of the timed launches, `tflops` the rate of the same launches.
+    the median of the timed launches, `tflops` the rate of the same launches. `gb_s` is the rate of a copy in GB/s (10^9 bytes),
+    of an all-reduce its bus bandwidth.
     """
 
     layer: ProofLayer
@@ -59,3 +60,5 @@ class Proof(msgspec.Struct, frozen=True):
     tflops: float | None = None
     compiler: str | None = None
     """Which compiler made the code, where several of a layer are here, e.g. `NVRTC 12.4 of torch's wheel`."""
+    peer: int | None = None
+    gb_s: float | None = None

@@ -125,7 +125,8 @@ _OF_PROOF = {
 
 def _proof(proof: Proof, charset: Charset) -> TestCase:
     gpu = f"GPU {proof.gpu}" if proof.gpu is not None else ""
-    parts = (gpu, proof.kernel, proof.target or "", f"({proof.compiler})" if proof.compiler else "")
+    peer = f"to GPU {proof.peer}" if proof.peer is not None else ""
+    parts = (gpu, peer, proof.kernel, proof.target or "", f"({proof.compiler})" if proof.compiler else "")
     reason = inert.prose(proof_reason(proof), charset) or "no reason was given"
     return TestCase(
         f"cudadoctor.proofs.{proof.layer.value}",

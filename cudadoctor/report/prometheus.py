@@ -68,6 +68,8 @@ def _proofs(proofs: tuple[Proof, ...]) -> Iterator[Metric]:
     yield Metric("proof_run_seconds", "Median time of one launch of the kernel.", times)
     rates = [(_proof_labels(proof), proof.tflops) for proof in worst if proof.tflops is not None]
     yield Metric("proof_tflops", "Rate of the same launches, in 10^12 floating point operations a second.", rates)
+    copies = [(_proof_labels(proof), proof.gb_s) for proof in worst if proof.gb_s is not None]
+    yield Metric("proof_gb_s", "Rate of a copy between GPUs, or bus bandwidth of an all-reduce, in 10^9 bytes a second.", copies)
 
 
 def _worst_of_each(proofs: Iterable[Proof]) -> list[Proof]:
@@ -86,6 +88,7 @@ def _proof_labels(proof: Proof) -> dict[str, object]:
         "kernel": proof.kernel,
         "target": proof.target or "",
         "compiler": proof.compiler or "",
+        **({"peer": proof.peer} if proof.peer is not None else {}),
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,11 @@ LAYER_NAMES = {
 WORST_FIRST = (ProofOutcome.FAILED, ProofOutcome.UNKNOWN, ProofOutcome.PASSED, ProofOutcome.SKIPPED)
 
 
+BETWEEN_GPUS = (ProofLayer.PEER, ProofLayer.NCCL)
+SET_NAMES = {"peer-copy": "copies", "staged-copy": "copies through the host", "all-reduce": "ranks of an all-reduce"}
+MOST_REASONS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """All proofs of one kind of kernel in one row: the worst outcome, and figures or an error in words; raw text."""
@@ -72,8 +78,34 @@ def proof_rows(proofs: Sequence[Proof], findings: Sequence[Finding] = ()) -> tup
     rows: list[ProofRow] = []
     for layer in ProofLayer:
         of_layer = [proof for proof in proofs if proof.layer is layer]
-        rows.extend(_row(group, findings, several=several) for group in _alike(of_layer))
+        if layer in BETWEEN_GPUS:
+            rows.extend(_row_of_set(of_layer, findings))
+        else:
+            rows.extend(_row(group, findings, several=several) for group in _alike(of_layer))
     return tuple(rows)
+
+
+def _row_of_set(proofs: Sequence[Proof], findings: Sequence[Finding]) -> Iterator[ProofRow]:
+    """One row for what needs several GPUs; none where there are not several, which is nobody's problem."""
+    if any(KernelKind.of(proof.kernel) is not KernelKind.EVERY or proof.outcome is not ProofOutcome.SKIPPED for proof in proofs):
+        counts = [_count(kernel, proofs) for kernel in dict.fromkeys(proof.kernel for proof in proofs)]
+        note = "; ".join([*counts, *_explanations(proofs, findings)[:MOST_REASONS]])
+        yield ProofRow(LAYER_NAMES[proofs[0].layer], "", None, None, note)
+
+
+def _count(kernel: str, proofs: Sequence[Proof]) -> str:
+    """`56 copies right, 350 to 380 GB/s`; `12 of 56 copies right, 14 failed`."""
+    of_kernel = [proof for proof in proofs if proof.kernel == kernel]
+    tally = Counter(proof.outcome for proof in of_kernel)
+    right, total = tally.pop(ProofOutcome.PASSED, 0), len(of_kernel)
+    rates = [proof.gb_s for proof in of_kernel if proof.outcome is ProofOutcome.PASSED and proof.gb_s is not None]
+    low, high = (f"{min(rates):.3g}", f"{max(rates):.3g}") if rates else ("", "")
+    speed = [f"{low} GB/s" if low == high else f"{low} to {high} GB/s"] if rates else []
+    rest = [f"{tally[outcome]} {outcome.value}" for outcome in WORST_FIRST if outcome in tally]
+    name = SET_NAMES.get(kernel, kernel)
+    if not right:
+        return f"{name}: {', '.join(rest)}"
+    return ", ".join([f"{right} of {total} {name} right" if rest else f"{total} {name} right", *speed, *rest])
 
 
 def _alike(proofs: Sequence[Proof]) -> list[list[Proof]]:
@@ -113,7 +145,11 @@ def _explanations(proofs: Sequence[Proof], findings: Sequence[Finding]) -> list[
 def _explained_by(proof: Proof, findings: Sequence[Finding]) -> list[str]:
     """Codes of the causes of the finding that has this proof as evidence; of that finding itself where it is a root."""
     fact = f"proofs.{proof.layer.value}.{proof.kernel}"
-    about = [f for f in findings if f.subject in (f"GPU {proof.gpu}", "GPU") and any(item.fact == fact for item in f.evidence)]
+    ends = {f"GPU {proof.gpu}", "GPU"}
+    if proof.peer is not None:
+        low, high = sorted((proof.gpu or 0, proof.peer))
+        ends |= {f"GPU {proof.peer}", f"GPU {low} and GPU {high}", "GPUs"}
+    about = [f for f in findings if f.subject in ends and any(item.fact == fact for item in f.evidence)]
     causes = [cause.code for finding in about for cause in findings if finding.code in cause.explains and cause.root]
     return causes or [finding.code for finding in about]
 

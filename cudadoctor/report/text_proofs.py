@@ -72,7 +72,8 @@ def _every_proof(proofs: Sequence[Proof], ink: Ink) -> Iterator[RenderableType]:
 
 
 def _layer(proof: Proof, *, several: bool) -> str:
-    return f"{LAYER_NAMES[proof.layer]} GPU {proof.gpu}" if several and proof.gpu is not None else LAYER_NAMES[proof.layer]
+    peer = f" to {proof.peer}" if proof.peer is not None else ""
+    return f"{LAYER_NAMES[proof.layer]} GPU {proof.gpu}{peer}" if several and proof.gpu is not None else LAYER_NAMES[proof.layer]
 
 
 def _name(proof: Proof) -> str:
@@ -84,9 +85,10 @@ def _figures(passed: Sequence[Proof], ink: Ink, *, several: bool) -> RenderableT
     table = ink.grid()
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
-    for _ in range(5):
+    between = any(proof.gb_s is not None for proof in passed)
+    for _ in range(6 if between else 5):
         table.add_column(overflow="fold", justify="right")
-    head = ("passed", "kernel", "run ms", "TFLOPS", "error", "allowed", "build s")
+    head = ("passed", "kernel", "run ms", "TFLOPS", "error", "allowed", "build s", *(("GB/s",) if between else ()))
     table.add_row(*(Text(word, style="dim") for word in head))
     for proof in passed:
         numbers = (
@@ -95,6 +97,7 @@ def _figures(passed: Sequence[Proof], ink: Ink, *, several: bool) -> RenderableT
             _number(proof.max_error, ".1e"),
             _number(proof.tolerance, ".1e"),
             _number(proof.compile_s, ".2f"),
+            *((_number(proof.gb_s, ".1f"),) if between else ()),
         )
         mark = ink.mark(OF_OUTCOME[proof.outcome], _layer(proof, several=several))
         table.add_row(mark, ink.value(_name(proof)), *map(Text, numbers))

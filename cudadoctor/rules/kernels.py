@@ -11,6 +11,7 @@ from cudadoctor.model.snapshot import ApiStatus
 from cudadoctor.rules.driver import BREAKS_CUINIT
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
 from cudadoctor.rules.gpu_state import starved_by_others
+from cudadoctor.rules.questions import gpus, identity
 
 ORDER = (
     ProofLayer.DRIVER_JIT,
@@ -46,7 +47,8 @@ def _never_launched(proof: Proof, init: ApiStatus | None) -> bool:
     return init is not None and init.code != 0 and proof.error is not None and proof.error.code == init.code
 
 
-def _words(proof: Proof) -> str:
+def proof_words(proof: Proof) -> str:
+    """The API's own error, else the reason that stands in the proof."""
     if proof.error is not None:
         return f"error {proof.error.code} {proof.error.name}: {proof.error.message}".rstrip(".")
     return (proof.because or "no reason given").rstrip(".")
@@ -77,12 +79,15 @@ def _problem(case: Case, layer: ProofLayer, gpu: int | None, failed: list[Proof]
         if code is not None
         else ()
     )
+    place = f" on {identity(case, gpu)}" if gpu is not None and len(gpus(case.snapshot)) > 1 else ""
     return Problem(
         subject=_subject(gpu),
-        what=f"A kernel run through {TITLES[layer]} failed: {_words(failed[0])}.",
+        what=f"A kernel run through {TITLES[layer]} failed{place}: {proof_words(failed[0])}.",
         why=f"{', '.join(sorted({proof.kernel for proof in failed}))} did not give right results.{proven}",
         evidence=tuple(
-            Evidence(fact=f"proofs.{proof.layer.value}.{proof.kernel}", value=_words(proof), source=proof.target or layer.value)
+            Evidence(
+                fact=f"proofs.{proof.layer.value}.{proof.kernel}", value=proof_words(proof), source=proof.target or layer.value
+            )
             for proof in failed
         ),
         remedies=explain,
@@ -161,11 +166,11 @@ def proof_undetermined(case: Case) -> Iterable[Problem]:
         layers = ", ".join(sorted({TITLES[each.layer] for each in unknown}))
         yield Problem(
             subject=_subject(proof.gpu),
-            what=f"Kernels could not be brought to an end through {layers}: {_words(proof)}.",
+            what=f"Kernels could not be brought to an end through {layers}: {proof_words(proof)}.",
             why="These layers are neither proven nor refuted.",
             confidence=Confidence.POSSIBLE,
             evidence=tuple(
-                Evidence(fact=f"proofs.{each.layer.value}.{each.kernel}", value=_words(each), source=each.target or "")
+                Evidence(fact=f"proofs.{each.layer.value}.{each.kernel}", value=proof_words(each), source=each.target or "")
                 for each in unknown
             ),
             remedies=(

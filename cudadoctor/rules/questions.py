@@ -76,6 +76,14 @@ def capability(gpu: Gpu, matrices: Matrices) -> Fact[ComputeCapability]:
     return Known(found, f"product name {name}", line)
 
 
+def identity(case: Case, index: int) -> str:
+    """`GPU 3 (NVIDIA H200, GPU-..., 0000:04:00.0)`: enough to find one among several, in a rack too."""
+    gpu = next((each for each in gpus(case.snapshot) if each.index == index), None)
+    known_parts = [maybe(gpu.name), maybe(gpu.uuid), maybe(gpu.pci_bus_id)] if gpu is not None else []
+    parts = ", ".join(part for part in known_parts if part)
+    return f"GPU {index} ({parts})" if parts else f"GPU {index}"
+
+
 @dataclass(frozen=True)
 class GpuWithCapability:
     """A GPU whose compute capability is known, and from where."""

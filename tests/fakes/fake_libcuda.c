@@ -1,7 +1,8 @@
 /* A stand-in for libcuda.so.1 on a machine without a GPU. Device memory is host memory; what goes wrong is chosen by variables:
  *
  *   FAKE_CUDA_DEVICES         number of devices (default 1); CUDA_VISIBLE_DEVICES is obeyed as a list of numbers
- *   FAKE_CUDA_NAME            name of every device; FAKE_CUDA_CC its compute capability ("9.0"); FAKE_CUDA_MEMORY in bytes;
+ *   FAKE_CUDA_NAME            name of every device; FAKE_CUDA_CC its compute capability ("9.0", or "9.0,8.0": one each, the last
+ *                             for the rest); FAKE_CUDA_MEMORY in bytes;
  *   FAKE_CUDA_COMPUTE_MODE    0 default, 2 prohibited, 3 exclusive process
  *   FAKE_CUDA_DRIVER_VERSION  what cuDriverGetVersion says (default 13000); PTX newer than it is rejected with 222
  *   FAKE_CUDA_INIT            result of cuInit
@@ -12,6 +13,11 @@
  *   FAKE_CUDA_KERNELS         folder of NAME.so, each a kernel compiled for the CPU (cuda_on_cpu.h), launched in place of that
  *   FAKE_CUDA_SHARED_MEMORY   most bytes of dynamic shared memory that a kernel may ask for
  *   FAKE_CUDA_WRITE_PAST      1: a launch also writes behind the end of its output
+ *   FAKE_CUDA_NO_LAUNCH_ON    number of a device on which launches do nothing
+ *   FAKE_CUDA_PEERS           what copies between devices meet, e.g. "3=wrong,0-1=far,2-5=hang": of a device with all others, or
+ *                             of a pair; far (no peer access), refused (access cannot be enabled), wrong (one byte), dropped
+ *                             (nothing arrives), hang, slow (a tenth of the rate)
+ *   FAKE_CUDA_PEER_GB_S       rate of copies between devices (default 40; through the host a quarter); their time is virtual
  *   FAKE_CUDA_NAMELESS        1: cuGetErrorName and cuGetErrorString fail, as in the toolkit's stub
  *
  * Cubins for another architecture give 209, text that is no PTX gives 218, as the real driver does.
@@ -67,8 +73,11 @@ static int visible_devices(void) {
     return count;
 }
 
-static void capability(int *major, int *minor) {
-    const char *text = getenv("FAKE_CUDA_CC");
+static __thread int current; /* the device whose context is current in this thread */
+
+static void capability(int device, int *major, int *minor) {
+    const char *text = getenv("FAKE_CUDA_CC"), *next;
+    for (; text && device && (next = strchr(text, ',')); --device) text = next + 1;
     if (sscanf(text ? text : "9.0", "%d.%d", major, minor) != 2) { *major = 9; *minor = 0; }
 }
 
@@ -85,6 +94,7 @@ static const struct { int code; const char *name, *text; } TEXTS[] = {
     {0, "CUDA_SUCCESS", "no error"},
     {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
     {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
     {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
@@ -142,10 +152,9 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, int device) {
-    (void)device;
     ENTER();
     int major, minor;
-    capability(&major, &minor);
+    capability(device, &major, &minor);
     switch (attribute) {
         case 1: *value = 1024; return 0;
         case 8: *value = 49152; return 0;
@@ -170,7 +179,63 @@ CUresult cuDevicePrimaryCtxRetain(void **context, int device) {
     return 0;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(int device) { (void)device; ENTER(); return 0; }
-CUresult cuCtxSetCurrent(void *context) { (void)context; ENTER(); return 0; }
+CUresult cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context - 1; return 0; }
+
+/* ---- copies between devices ---- */
+
+/* Does FAKE_CUDA_PEERS name this fault for the pair, or for one of the two with all others? */
+static int meets(int one, int other, const char *fault) {
+    const char *list = getenv("FAKE_CUDA_PEERS");
+    size_t length = strlen(fault);
+    while (list && *list) {
+        int first, second = -1, used = 0;
+        if (sscanf(list, "%d-%d=%n", &first, &second, &used) < 2 || !used) { second = -1; sscanf(list, "%d=%n", &first, &used); }
+        int named = second < 0 ? first == one || first == other
+                               : (first == one && second == other) || (first == other && second == one);
+        if (used && named && !strncmp(list + used, fault, length) && (list[used + length] == ',' || !list[used + length])) return 1;
+        list = strchr(list, ',');
+        if (list) ++list;
+    }
+    return 0;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    ENTER();
+    if (device == peer || device >= visible_devices() || peer >= visible_devices()) return 101;
+    *can = !meets(device, peer, "far");
+    return 0;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, int device, int peer) {
+    ENTER();
+    *value = attribute == 1 ? 0 : !meets(device, peer, "far");
+    return 0;
+}
+
+CUresult cuCtxEnablePeerAccess(void *context, unsigned flags) {
+    ENTER();
+    int peer = (int)(uintptr_t)context - 1;
+    if (flags) return 1;
+    if (meets(current, peer, "far")) return 217;
+    return meets(current, peer, "refused") ? 205 : 0;
+}
+CUresult cuCtxDisablePeerAccess(void *context) { (void)context; ENTER(); return 0; }
+
+static double copied_ms; /* the virtual time of all copies between devices */
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, void *to_context, CUdeviceptr from, void *from_context, size_t bytes, void *stream) {
+    (void)stream;
+    ENTER();
+    int target = (int)(uintptr_t)to_context - 1, source = (int)(uintptr_t)from_context - 1;
+    if (meets(source, target, "hang")) for (;;) sleep(60);
+    if (!meets(source, target, "dropped")) memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    if (meets(source, target, "wrong")) ((unsigned char *)(uintptr_t)to)[bytes / 2] ^= 1;
+    double gb_s = number("FAKE_CUDA_PEER_GB_S", 40);
+    if (meets(source, target, "far")) gb_s /= 4;
+    if (meets(source, target, "slow")) gb_s /= 10;
+    copied_ms += (double)bytes / gb_s * 1e-6;
+    return 0;
+}
 
 /* ---- modules ---- */
 
@@ -188,7 +253,7 @@ static size_t image_size(const char *image) {
 static CUresult check_cubin(const char *image) {
     const Elf64_Ehdr *header = (const Elf64_Ehdr *)image;
     int major, minor, sm = (header->e_ident[EI_ABIVERSION] >= 8 ? header->e_flags >> 8 : header->e_flags) & 0xff;
-    capability(&major, &minor);
+    capability(current, &major, &minor);
     return sm / 10 == major && sm % 10 <= minor ? 0 : 209;
 }
 
@@ -204,7 +269,7 @@ static CUresult check_ptx(const char *image) {
     int major, minor, sm, device_major, device_minor;
     if (!version || !target || sscanf(version, ".version %d.%d", &major, &minor) != 2) return 218;
     if (major * 10 + minor > newest_ptx(number("FAKE_CUDA_DRIVER_VERSION", 13000))) return 222;
-    capability(&device_major, &device_minor);
+    capability(current, &device_major, &device_minor);
     if (sscanf(target, ".target sm_%d", &sm) != 1) return 218;
     return sm <= device_major * 10 + device_minor ? 0 : 209;
 }
@@ -403,7 +468,7 @@ CUresult cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned
         run((unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, parameters);
         return 0;
     }
-    if (!number("FAKE_CUDA_COMPUTE", 0)) return 0;
+    if (!number("FAKE_CUDA_COMPUTE", 0) || number("FAKE_CUDA_NO_LAUNCH_ON", -1) == current) return 0;
     if (!strncmp(function, "clock", 5)) { /* 1.5 cycles a nanosecond */
         unsigned *out = POINTER(0);
         out[1] = (unsigned)INT(1);
@@ -424,18 +489,22 @@ static CUresult fault(void) {
 
 CUresult cuCtxSynchronize(void) { ENTER(); return fault(); }
 
-/* ---- events: the time of the host's clock when recorded, as launches run at once ---- */
+/* ---- events: the time of the host's clock when recorded, as launches run at once; between devices, the virtual time ---- */
 
-CUresult cuEventCreate(void **event, unsigned flags) { (void)flags; ENTER(); *event = calloc(1, sizeof(struct timespec)); return 0; }
+typedef struct { struct timespec at; double copied_ms; } Event;
+
+CUresult cuEventCreate(void **event, unsigned flags) { (void)flags; ENTER(); *event = calloc(1, sizeof(Event)); return 0; }
 CUresult cuEventDestroy_v2(void *event) { free(event); ENTER(); return 0; }
-CUresult cuEventRecord(struct timespec *event, void *stream) {
+CUresult cuEventRecord(Event *event, void *stream) {
     (void)stream;
     ENTER();
-    return clock_gettime(CLOCK_MONOTONIC, event) ? 999 : 0;
+    event->copied_ms = copied_ms;
+    return clock_gettime(CLOCK_MONOTONIC, &event->at) ? 999 : 0;
 }
 CUresult cuEventSynchronize(void *event) { (void)event; ENTER(); return fault(); }
-CUresult cuEventElapsedTime(float *milliseconds, const struct timespec *from, const struct timespec *to) {
+CUresult cuEventElapsedTime(float *milliseconds, const Event *from, const Event *to) {
     ENTER();
-    *milliseconds = (float)((double)(to->tv_sec - from->tv_sec) * 1e3 + (double)(to->tv_nsec - from->tv_nsec) * 1e-6);
+    double ms = (double)(to->at.tv_sec - from->at.tv_sec) * 1e3 + (double)(to->at.tv_nsec - from->at.tv_nsec) * 1e-6;
+    *milliseconds = (float)(to->copied_ms > from->copied_ms ? to->copied_ms - from->copied_ms : ms);
     return 0;
 }

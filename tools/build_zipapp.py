@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+PREAMBLE = CHECKOUT / "tools" / "zipapp_preamble.py"
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 BACKPORTS = ("tomli>=2",)
@@ -37,7 +38,8 @@ def build(output: Path) -> None:
             install(wheel, version, folder / version)
             shutil.copytree(folder / version, folder / "all", dirs_exist_ok=True)
         options = ("--site-packages", str(folder / "all"), "--entry-point", "cudadoctor.__main__:main")
-        subprocess.run([sys.executable, "-m", "shiv", *options, "--reproducible", "--output-file", str(output)], check=True)
+        extras = ("--preamble", str(PREAMBLE), "--reproducible", "--output-file", str(output))
+        subprocess.run([sys.executable, "-m", "shiv", *options, *extras], check=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,8 +19,9 @@ from cudadoctor.gpu.prove_peers import PeerRun
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
-from cudadoctor.probes import Collection, ProbeOptions, start_collection
+from cudadoctor.probes import Collection, ProbeOptions, recognised, start_collection
 from cudadoctor.probes.binaries import BinaryScan
+from cudadoctor.probes.nccl_group import NcclGroup, why_no_group
 from cudadoctor.probes.nvml import bus_id
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def examine(
             machine = collection.without("nvidia-smi")
         runs = _proof_runs(machine, word, deadline, run_kernels)
         proofs = in_background(lambda: tuple(proof for run in runs for proof in run.run()), "prove") if runs else None
-        snapshot, outcomes = _complete(collection, word, proofs, deadline, say, run_kernels)
+        snapshot, outcomes = _complete(system, collection, word, proofs, deadline, say, run_kernels)
         return _with_binaries(snapshot, scan, deadline), outcomes
     finally:
         scan.stop()
@@ -151,6 +152,7 @@ def gpu_numbers(machine: Snapshot, driver: DriverDescription) -> dict[int, int]:
 
 
 def _complete(
+    system: System,
     collection: Collection,
     word: DriverWord,
     proofs: Future[tuple[Proof, ...]] | None,
@@ -162,7 +164,25 @@ def _complete(
         snapshot = collection.complete(deadline, word.as_user, word.all_devices)
         of_torch = collection.torch.proofs(deadline, maybe(snapshot.gpus) or ()) if run_kernels != "nothing" else ()
     with say.waiting_for("kernels"):
-        return snapshot, (*(proofs.result() if proofs is not None else ()), *of_torch)
+        of_driver = proofs.result() if proofs is not None else ()
+    if proofs is None:
+        return snapshot, of_torch
+    with say.waiting_for("NCCL"):  # alone on the GPUs, so that its time means something
+        snapshot, of_nccl = _nccl(system, collection, snapshot, of_torch, deadline)
+    return snapshot, (*of_driver, *of_torch, *of_nccl)
+
+
+def _nccl(
+    system: System, collection: Collection, snapshot: Snapshot, of_torch: Sequence[Proof], deadline: float
+) -> tuple[Snapshot, tuple[Proof, ...]]:
+    """An all-reduce over the GPUs that torch sees, and the snapshot with the known errors among the words of failed ranks."""
+    gpus = collection.torch.gpus(maybe(snapshot.gpus) or ())
+    skipped = why_no_group(snapshot, gpus, of_torch)
+    if skipped is not None:
+        return snapshot, (skipped,)
+    group = NcclGroup(system, collection.torch.chosen.executable, gpus)
+    proofs = group.run(deadline)
+    return structs.replace(snapshot, errors=(*snapshot.errors, *recognised([(group.said, "NCCL rank")]))), proofs
 
 
 def _with_binaries(snapshot: Snapshot, scan: BinaryScan, deadline: float) -> Snapshot:

@@ -18,7 +18,7 @@ from cudadoctor.probes.asking import not_started, unsuccessful
 from cudadoctor.probes.nvml import parse_line
 from cudadoctor.probes.python_env import ChosenPython, parse_environment, with_torch
 from cudadoctor.probes.torch_facts import SOURCE, event_words, parse_torch
-from cudadoctor.probes.torch_proofs import parse_proofs
+from cudadoctor.probes.torch_proofs import gpu_index, parse_proofs
 from cudadoctor.process import GRACE_SECONDS, ProgramNotFoundError
 
 if TYPE_CHECKING:
@@ -71,6 +71,12 @@ class TorchChild:
         with self._changed:
             events = tuple(self._events)
         return parse_proofs(events, self._unsaid(), gpus)
+
+    def gpus(self, gpus: Sequence[Gpu] = ()) -> tuple[int, ...]:
+        """The report's numbers of the devices that torch sees, in torch's order; empty where it did not say."""
+        with self._changed:
+            seen = next((event["devices"] for event in self._events if event["event"] == "torch_cuda"), ())
+        return tuple(gpu_index(device, gpus) for device in seen)
 
     def stop(self) -> None:
         """End the child, where it has not ended by itself."""

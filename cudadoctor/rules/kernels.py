@@ -161,7 +161,12 @@ def proof_undetermined(case: Case) -> Iterable[Problem]:
     """
     failed = {(proof.layer, proof.gpu, proof.because) for proof in case.proofs if proof.outcome is ProofOutcome.FAILED}
     unended = [proof for proof in case.proofs if proof.outcome is ProofOutcome.UNKNOWN]
-    unknown = [proof for proof in unended if (proof.layer, proof.gpu, proof.because) not in failed]
+    group_failed = any(layer is ProofLayer.NCCL for layer, _, _ in failed)
+    unknown = [
+        proof
+        for proof in unended
+        if (proof.layer, proof.gpu, proof.because) not in failed and not (group_failed and proof.layer is ProofLayer.NCCL)
+    ]
     for proof in unknown[:1]:
         layers = ", ".join(sorted({TITLES[each.layer] for each in unknown}))
         yield Problem(

@@ -578,6 +578,7 @@ RULES = (
             "arch-missing-in-wheel",
             "extension-arch-missing",
             "driver-too-old",
+            "nccl-proof-fails",
         ),
     ),
 )

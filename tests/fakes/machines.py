@@ -20,6 +20,18 @@ from tests.fakes.stub_torch import StubTorch, make_environment
 UUID = "GPU-11111111-1111-1111-1111-111111111111"
 BUS_ID = "00000000:01:00.0"
 """As the stand-in for libcuda names its first device."""
+
+
+def uuid_of(index: int) -> str:
+    """As the stand-in for libcuda names its devices."""
+    return UUID.replace("1", str(index + 1))
+
+
+def bus_id_of(index: int) -> str:
+    """As the stand-in for libcuda names its devices, in NVML's spelling."""
+    return BUS_ID.replace("01", f"{index + 1:02x}")
+
+
 CU124 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 NVCC_12_6 = (
@@ -60,6 +72,8 @@ class MachineSpec:
     cuda_variables: Mapping[str, object] = field(default_factory=dict)
     """For the stand-in for libcuda."""
     packages: Sequence[str] = ()
+    count: int = 1
+    """How many of these GPUs."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +198,7 @@ def build(spec: MachineSpec, folder: Path) -> Machine:
     if spec.nvidia_smi is not None:
         fake_program(smi, spec.nvidia_smi)
     else:
-        fake_nvidia_smi(smi, spec.driver, spec.driver_cuda, [smi_fields(spec)])
+        fake_nvidia_smi(smi, spec.driver, spec.driver_cuda, [smi_fields(spec, index) for index in range(spec.count)])
     python = make_environment(folder / "venv", spec.torch, spec.packages)
     path = [str(python.parent), str(programs)]
     if spec.toolkit is not None:
@@ -204,38 +218,41 @@ def build(spec: MachineSpec, folder: Path) -> Machine:
 def nvml_answers(spec: MachineSpec) -> dict[str, object]:
     """What NVML says of a healthy machine of that spec."""
     major, minor = spec.driver_cuda.split(".")
-    answers: dict[str, object] = {
-        "driver": spec.driver,
-        "cuda": int(major) * 1000 + int(minor) * 10,
-        "count": 1,
-        "0.name": spec.gpu,
-        "0.uuid": UUID,
-        "0.pci": BUS_ID,
-        "0.cc": spec.compute_capability,
-        "0.compute_mode": 0,
-        "0.persistence": 1,
-        "0.processes": 0,
-        "0.pcie_gen": 4,
-        "0.pcie_gen_max": 4,
-        "0.pcie_width": 16,
-        "0.pcie_width_max": 16,
-        "0.throttle": 1,
-        "0.temperature": 35,
-        "0.utilization": 0,
+    of_machine: dict[str, object] = {"driver": spec.driver, "cuda": int(major) * 1000 + int(minor) * 10, "count": spec.count}
+    return of_machine | {
+        f"{index}.{key}": value for index in range(spec.count) for key, value in _answers_of_gpu(spec, index).items()
     }
-    if spec.memory_mib is not None:
-        answers |= {"0.total": spec.memory_mib << 20, "0.used": 400 << 20}
-    return answers
 
 
-def smi_fields(spec: MachineSpec) -> dict[str, object]:
-    """What nvidia-smi says of it."""
+def _answers_of_gpu(spec: MachineSpec, index: int) -> dict[str, object]:
+    memory = {} if spec.memory_mib is None else {"total": spec.memory_mib << 20, "used": 400 << 20}
+    return {
+        "name": spec.gpu,
+        "uuid": uuid_of(index),
+        "pci": bus_id_of(index),
+        "cc": spec.compute_capability,
+        "compute_mode": 0,
+        "persistence": 1,
+        "processes": 0,
+        "pcie_gen": 4,
+        "pcie_gen_max": 4,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "throttle": 1,
+        "temperature": 35,
+        "utilization": 0,
+        **memory,
+    }
+
+
+def smi_fields(spec: MachineSpec, index: int = 0) -> dict[str, object]:
+    """What nvidia-smi says of one of its GPUs."""
     memory = {} if spec.memory_mib is None else {"memory.total": str(spec.memory_mib), "memory.used": "400"}
     return {
-        "index": "0",
+        "index": str(index),
         "name": spec.gpu,
-        "uuid": UUID,
-        "pci.bus_id": BUS_ID,
+        "uuid": uuid_of(index),
+        "pci.bus_id": bus_id_of(index),
         "driver_version": spec.driver,
         "compute_mode": "Default",
         "persistence_mode": "Enabled",
@@ -249,6 +266,7 @@ def cuda_variables(spec: MachineSpec) -> dict[str, object]:
     major, minor = spec.driver_cuda.split(".")
     return {
         "FAKE_CUDA_NAME": spec.gpu,
+        "FAKE_CUDA_DEVICES": spec.count,
         "FAKE_CUDA_CC": spec.compute_capability,
         "FAKE_CUDA_MEMORY": (spec.memory_mib or 122_502) << 20,
         "FAKE_CUDA_DRIVER_VERSION": int(major) * 1000 + int(minor) * 10,

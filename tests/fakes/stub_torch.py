@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _INIT = '''
@@ -58,6 +58,28 @@ class Tensor:
         return Tensor(said["gpu_result"] if self.on_gpu else 1.0, self.on_gpu)
 
     __matmul__ = compute
+
+    def __add__(self, other):
+        return Tensor(self.value + getattr(other, "value", other))
+
+    __radd__ = __add__
+
+    def __mul__(self, factor):
+        return Tensor(self.value * factor)
+
+    def __mod__(self, divisor):
+        return Tensor(self.value % divisor)
+
+    def __eq__(self, other):
+        return Tensor(self.value == other)
+
+    def __invert__(self):
+        return Tensor(not self.value)
+
+    def __int__(self):
+        return int(self.value)
+
+    float = sum = same
     transpose = masked_fill = triu = bool = softmax = __truediv__ = compute
 
 
@@ -113,6 +135,52 @@ cuda = types.SimpleNamespace(
     synchronize=lambda: None,
     nccl=types.SimpleNamespace(version=lambda: (2, 21, 5)),
 )
+cuda.set_device = lambda index: None
+int64 = "int64"
+
+
+def arange(count, dtype=None):
+    return Tensor(1)
+
+
+def zeros(count, device=None):
+    return Tensor(0.0, True)
+
+
+class Group:
+    """Real processes that meet in a folder: every round each writes its number and waits for those of the others."""
+
+    def join(self, backend, store, rank, world_size, timeout):
+        self.store, self.rank, self.world, self.round = store, rank, world_size, 0
+        self.fault = said["group"].get(str(rank), "")
+        if self.fault == "hang":
+            time.sleep(3600)
+        elif self.fault == "segfault":
+            os.kill(os.getpid(), 11)
+        elif self.fault == "exit":
+            os._exit(3)
+        elif self.fault == "garbage":
+            os.write(3, b"\\xff\\xfe not JSON\\n{}\\n[1]\\n" * 3)
+            os._exit(0)
+        elif self.fault and self.fault != "wrong":
+            raise RuntimeError(self.fault)
+
+    def all_reduce(self, tensor):
+        self.round += 1
+        mine = Path("%s.%d.%d" % (self.store, self.round, self.rank))
+        new = Path("%s.new" % mine)
+        new.write_text(repr(tensor.value))
+        new.rename(mine)
+        others = [Path("%s.%d.%d" % (self.store, self.round, rank)) for rank in range(self.world)]
+        while not all(other.exists() for other in others):
+            time.sleep(0.005)
+        tensor.value = sum(float(other.read_text()) for other in others) + (self.fault == "wrong")
+
+
+_group = Group()
+distributed = types.SimpleNamespace(
+    FileStore=lambda path, world: path, init_process_group=_group.join, all_reduce=_group.all_reduce
+)
 backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: said["cudnn"]))
 functional = types.SimpleNamespace(
     scaled_dot_product_attention=lambda q, k, v, is_causal: q.compute(),
@@ -142,6 +210,8 @@ class StubTorch:
     launch_error: str = ""
     gpu_result: float = 1.0
     """What every computation on a GPU gives; the CPU gives 1."""
+    group: Mapping[str, str] = field(default_factory=dict)
+    """What happens to ranks of an all-reduce: `hang`, `segfault`, `exit`, `garbage`, `wrong`, or the text of an error."""
     cudnn: int | None = 90100
     cxx11_abi: bool = False
 

@@ -54,6 +54,7 @@ from cudadoctor.cli_options import (
     VerboseOption,
 )
 from cudadoctor.exit_codes import ExitCode
+from cudadoctor.interrupts import remembered_interrupts
 
 OUTPUT_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 """Errors of a write to standard output; those of a file carry its name."""
@@ -459,11 +460,16 @@ def bench(
 
 def run() -> NoReturn:
     """Run the command line; a closed pipe and Ctrl-C end it quietly, a bug with the code that says so."""
+    interrupts = remembered_interrupts()
     try:
         try:
             app(standalone_mode=True)
         finally:
             sys.stdout.flush()
+    except SystemExit:
+        if not interrupts:
+            raise
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         _drop(sys.stdout)
         sys.exit(ExitCode.OK)

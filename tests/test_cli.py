@@ -173,9 +173,32 @@ def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
     while not started.exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == ExitCode.INTERRUPTED
+    stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == ExitCode.INTERRUPTED, (stderr, stdout)
     assert b"Traceback" not in stderr
+
+
+def test_a_ctrl_c_that_cleaning_up_swallows_still_ends_with_130() -> None:
+    """Python prints what is raised in __del__ and goes on."""
+    code = """
+import os, signal, sys, types
+class Cleaned:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+import cudadoctor.commands.rules as command
+listing = command.as_text
+def listing_after_ctrl_c(*rules):
+    Cleaned()
+    return listing(*rules)
+command.as_text = listing_after_ctrl_c
+sys.argv = ["cudadoctor", "rules"]
+from cudadoctor.cli import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=TIMEOUT_S)
+    assert b"CD101" in done.stdout
+    assert done.returncode == ExitCode.INTERRUPTED
 
 
 def test_explain_prints_the_rule_by_name_and_code_and_an_error_by_number() -> None:

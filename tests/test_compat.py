@@ -234,7 +234,9 @@ def test_ptx_beyond_the_table_is_judged_by_what_is_known() -> None:
     assert ptx_on_driver(PtxIsa.parse("12.0"), cuda("15.0"), toolkits) is PtxSupport.UNKNOWN
     assert ptx_on_driver(None, cuda("12.4"), toolkits) is PtxSupport.UNKNOWN
     assert ptx_on_driver(PtxIsa.parse("8.5"), None, toolkits) is PtxSupport.UNKNOWN
+    assert ptx_on_driver(PtxIsa.parse("8.5"), cuda("11.9"), toolkits) is PtxSupport.TOO_NEW
     assert toolkit_ptx_on_driver(cuda("15.0"), cuda("15.1"), toolkits) is PtxSupport.LOADS
+    assert toolkit_ptx_on_driver(cuda("15.0"), cuda("15.0"), toolkits) is PtxSupport.LOADS
     assert toolkit_ptx_on_driver(cuda("15.1"), cuda("13.0"), toolkits) is PtxSupport.UNKNOWN
 
 
@@ -301,6 +303,10 @@ def test_runtime_on_driver(
     assert answer.support is expected, answer.because
 
 
+def test_a_driver_without_a_version_is_said_to_be_unknown() -> None:
+    assert runtime_on_driver(cuda("12.4"), None, None, MATRICES.drivers, LINUX).because == "the driver's version is not known"
+
+
 def test_a_compat_library_lifts_an_old_kernel_driver() -> None:
     """470 with the compat libcuda of 12.4 reports 12.4: the kernel driver's own floor does not count then."""
     lifted = runtime_on_driver(cuda("12.6"), driver("470.256.02"), cuda("12.4"), MATRICES.drivers, LINUX)
@@ -327,6 +333,24 @@ def test_forward_compatibility(package: str, host: str, segment: Segment, expect
     answer = forward_compat(cuda(package), driver(host), segment, MATRICES.drivers)
     assert answer.support is expected, answer.because
     assert answer.because
+
+
+@pytest.mark.parametrize(
+    ("host", "segment", "because"),
+    [
+        ("580.65.06", Segment.DATA_CENTER, "driver branch 580 is not older than the compat package of CUDA 13.0"),
+        ("560.28.03", Segment.DATA_CENTER, "driver branch 560 is not listed for the compat package of CUDA 13.0"),
+        ("535.104.05", Segment.GEFORCE, "cuda-compat is not for GeForce GPUs: cuInit fails with error 804"),
+        (
+            "535.104.05",
+            Segment.WORKSTATION,
+            "cuda-compat serves data centre GPUs and only some NGC-ready workstation boards",
+        ),
+        ("535.104.05", Segment.DATA_CENTER, "driver branch 535: supported by the compat package of CUDA 13.0"),
+    ],
+)
+def test_forward_compatibility_says_why(host: str, segment: Segment, because: str) -> None:
+    assert forward_compat(cuda("13.0"), driver(host), segment, MATRICES.drivers).because == because
 
 
 def test_nvcc_for_torch() -> None:

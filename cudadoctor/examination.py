@@ -16,13 +16,13 @@ from cudadoctor.gpu.description import DriverDescription
 from cudadoctor.gpu.driver_session import VISIBLE_DEVICES, DriverSession, all_devices_environment, describe_driver
 from cudadoctor.gpu.prove import NvccChoice, NvrtcChoice, ProofRequest, ProofRun
 from cudadoctor.gpu.prove_peers import PeerRun
-from cudadoctor.model.fact import Known, maybe
+from cudadoctor.model.fact import maybe
 from cudadoctor.model.proof import Proof
 from cudadoctor.model.snapshot import LibraryOrigin, Platform, Snapshot
 from cudadoctor.probes import Collection, ProbeOptions, recognised, start_collection
 from cudadoctor.probes.binaries import BinaryScan
+from cudadoctor.probes.merging import device_numbers
 from cudadoctor.probes.nccl_group import NcclGroup, why_no_group
-from cudadoctor.probes.nvml import bus_id
 
 if TYPE_CHECKING:
     from cudadoctor.matrices import Matrices
@@ -107,7 +107,7 @@ def _proof_runs(machine: Snapshot, word: DriverWord, deadline: float, run_kernel
     """The proofs to run, one run after the other; none where none are wanted or no CUDA exists."""
     if run_kernels == "nothing" or maybe(machine.host.platform) is Platform.MACOS:
         return ()
-    numbers = gpu_numbers(machine, word.proven)
+    numbers = device_numbers(maybe(machine.gpus) or (), word.proven)
     request = ProofRequest(
         env=word.environment_of_proofs,
         driver=word.proven,
@@ -142,13 +142,6 @@ def nvcc_choices(machine: Snapshot) -> Iterator[NvccChoice]:
         path = maybe(toolkit.nvcc)
         if path is not None and toolkit.chosen_for_builds:
             yield NvccChoice(path, f"nvcc {maybe(toolkit.toolkit_version) or ''}".strip(), maybe(toolkit.targets))
-
-
-def gpu_numbers(machine: Snapshot, driver: DriverDescription) -> dict[int, int]:
-    """CUDA's index of each device to the report's, which is nvidia-smi's, by PCI address."""
-    by_address = {gpu.pci_bus_id.value: gpu.index for gpu in maybe(machine.gpus) or () if isinstance(gpu.pci_bus_id, Known)}
-    addresses = {device.index: bus_id(device.pci_bus_id) for device in driver.devices if device.pci_bus_id}
-    return {index: by_address[address] for index, address in addresses.items() if address in by_address}
 
 
 def _complete(

@@ -29,6 +29,12 @@ def spec(
     return replace(SIMPLE, count=count, torch=torch, cuda_variables=variables, nvml_answers=nvml or {})
 
 
+def on_a_switch(count: int, **of_gpu: object) -> dict[str, object]:
+    """NVML's answers about GPUs with 18 NVLinks 4.0 each, all to switches."""
+    links = {f"{index}.{key}": value for index in range(count) for key, value in (("nvlinks", 18), ("nvlink_version", 6))}
+    return {**links, "topology": 50, "peer_status": 0, **{f"{key[-1]}.{key[:-1]}": value for key, value in of_gpu.items()}}
+
+
 def check(folder: Path, machine: MachineSpec, *options: str) -> Checked:
     return Checked(build(machine, folder), *options)
 
@@ -120,3 +126,51 @@ def test_gpus_of_two_kinds_are_all_proven_and_remarked(tmp_path: Path) -> None:
     checked = check(tmp_path, replace(machine, torch=replace(machine.torch, devices=(H200, ("NVIDIA A100-SXM4-80GB", "8.0")))))
     assert "mixed-gpus" in checked.named("note")
     assert checked.outcomes("peer") == checked.outcomes("driver-jit") == {"passed"}
+
+
+def test_nvlink_and_access_are_facts_of_the_report(tmp_path: Path) -> None:
+    checked = check(tmp_path, spec(4, nvml=on_a_switch(4), FAKE_CUDA_PEER_GB_S=360))
+    assert checked.exit_code is ExitCode.OK
+    assert checked.named("error") | checked.named("warning") == set()
+    pairs = checked.report["snapshot"]["gpu_pairs"]["value"]
+    assert [(pair["first"], pair["second"]) for pair in pairs] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    facts = {key: {str(pair[key]["value"]) for pair in pairs} for key in ("topology", "nvlinks", "peer_status", "access")}
+    assert facts == {"topology": {"SYS"}, "nvlinks": {"18"}, "peer_status": {"OK"}, "access": {"True"}}
+    gpu = checked.report["snapshot"]["gpus"]["value"][0]
+    assert (gpu["nvlink_version"]["value"], gpu["nvlinks_active"]["value"]) == ("4.0", 18)
+
+
+def test_a_slow_gpu_that_lost_links_is_named_with_the_cause(tmp_path: Path) -> None:
+    nvml = on_a_switch(4, nvlinks_down1=16)
+    text = text_of(tmp_path / "text", spec(4, "1=slow", nvml=nvml, FAKE_CUDA_PEER_GB_S=360))
+    assert re.search(r"CD517 nvlink-inactive\s+GPU 1", text)
+    assert re.search(r"Links\s+3 pairs by NVLink x2, 3 pairs by NVLink x18, 6 of 6 with peer\s+! CD517", text)
+
+
+def test_a_slow_gpu_without_a_visible_cause_is_named(tmp_path: Path) -> None:
+    checked = check(tmp_path, spec(4, "1=slow", nvml=on_a_switch(4), FAKE_CUDA_PEER_GB_S=360))
+    assert checked.exit_code is ExitCode.OK
+    finding = checked.findings["peer-copy-slow"]
+    assert finding["subject"] == "GPU 1"
+    assert re.search(
+        r"GPU 1 \(NVIDIA H200, GPU-uuid-\d, 0000:02:00\.0\) and every other GPU are slow: 36 GB/s, where", finding["what"]
+    )
+
+
+def test_a_pair_without_access_is_copied_through_the_host_and_remarked(tmp_path: Path) -> None:
+    nvml = {"topology": 50, "peer_status": 0, "peer_status.0.1": 1}
+    checked = check(tmp_path, spec(4, "0-1=far", nvml=nvml))
+    assert checked.exit_code is ExitCode.OK
+    assert checked.outcomes("peer") == {"passed"}
+    finding = checked.findings["peer-access-missing"]
+    assert (finding["severity"], finding["subject"]) == ("note", "GPU 0 and GPU 1")
+    assert "NVML: chipset not supported" in finding["what"]
+    assert [p["kernel"] for p in checked.report["proofs"] if (p["gpu"], p["peer"]) == (0, 1)] == ["staged-copy"]
+
+
+def test_a_driver_that_dies_when_asked_about_peers_loses_only_that(tmp_path: Path) -> None:
+    checked = check(tmp_path, spec(2, FAKE_CUDA_CRASH="cuDeviceCanAccessPeer"))
+    assert checked.outcomes("driver-jit") == {"passed"}
+    (pair,) = checked.report["snapshot"]["gpu_pairs"]["value"]
+    assert "SIGSEGV" in pair["access"]["detail"]
+    assert checked.roots == ["peer-copy-fails"]

@@ -19,6 +19,8 @@ COMPARED = (
     *(f"gpus.{name}" for name in ("name", "compute_capability", "memory_total_bytes", "error", "mig_enabled", "mig_devices")),
     *(f"gpus.{name}" for name in ("compute_mode", "persistence", "ecc_enabled", "ecc_uncorrected", "driver_model", "integrated")),
     *(f"gpus.{name}" for name in ("pcie_generation_max", "pcie_width", "pcie_width_max", "power_limit_w")),
+    *(f"gpus.{name}" for name in ("nvlink_version", "nvlinks_active", "nvlinks_total")),
+    *(f"gpu_pairs.{name}" for name in ("access", "topology", "nvlinks", "peer_status")),
     *(f"driver.{name}" for name in ("driver_release", "driver_cuda_version", "kernel_module", "loaded_modules", "nvml")),
     *(f"driver.{name}" for name in ("nvidia_smi", "cu_init", "visible_device_count", "device_nodes", "pci_devices")),
     *(f"driver.{name}" for name in ("profiling_restricted", "fabric_manager")),
@@ -38,6 +40,7 @@ LISTS = ("python.packages", "environment", "libraries.copies")
 NOISE = {
     "gpus": "index uuid pci_bus_id memory_used_bytes compute_process_count pcie_generation sm_clock_mhz sm_clock_max_mhz"
     " throttle_reasons temperature_c power_w utilization_percent multiprocessor_count",
+    "gpu_pairs": "first second native_atomics",
     "driver": "module_file libcuda_loaded libcuda_copies",
     "toolkits": "root nvcc found_by aliases chosen_for_builds nvrtc",
     "host_compilers": "family path chosen_by",

@@ -72,6 +72,30 @@ def describe_devices(driver: Driver) -> Answer:
     return {"device_count": count, "devices": [_describe_device(driver, index) for index in range(count)]}
 
 
+NATIVE_ATOMICS = 3
+"""Number of CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED in `CUdevice_P2PAttribute` (cuda.h)."""
+
+
+def describe_peers(driver: Driver) -> Answer:
+    """What each device may do with the memory of each other; needs a successful `initialise`."""
+    try:
+        handles = [
+            ctypes.c_int(driver.get_int("cuDeviceGet", ctypes.c_int(i))) for i in range(driver.get_int("cuDeviceGetCount"))
+        ]
+        return {"peers": [_peer(driver, a, b) for a in handles for b in handles if a is not b]}
+    except (DriverError, MissingSymbolError) as error:
+        return {"peers_failure": str(error)}
+
+
+def _peer(driver: Driver, device: ctypes.c_int, peer: ctypes.c_int) -> Answer:
+    return {
+        "device": device.value,
+        "peer": peer.value,
+        "access": bool(driver.get_int("cuDeviceCanAccessPeer", device, peer)),
+        "native_atomics": bool(driver.get_int("cuDeviceGetP2PAttribute", ctypes.c_int(NATIVE_ATOMICS), device, peer)),
+    }
+
+
 def _describe_device(driver: Driver, index: int) -> Answer:
     failures: Answer = {}
     device: Answer = {"index": index, "failures": failures}

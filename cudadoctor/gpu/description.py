@@ -68,6 +68,15 @@ class DeviceDescription(msgspec.Struct, frozen=True):
         return (self.uuid or "").startswith("MIG-") or " MIG " in (self.name or "")
 
 
+class PeerDescription(msgspec.Struct, frozen=True):
+    """What `device` may do with the memory of `peer`; both count in CUDA's order."""
+
+    device: int
+    peer: int
+    access: bool
+    native_atomics: bool
+
+
 class DriverDescription(msgspec.Struct, frozen=True):
     """What the driver library answered, as far as it got; `stopped_at` and `failure` where the child hung or crashed.
 
@@ -88,6 +97,8 @@ class DriverDescription(msgspec.Struct, frozen=True):
     stopped_at: str | None = None
     failure: ChildFailure | None = None
     failure_text: str | None = None
+    peers: tuple[PeerDescription, ...] = ()
+    peers_failure: str | None = None
 
     @property
     def driver_cuda_version(self) -> CudaVersion | None:

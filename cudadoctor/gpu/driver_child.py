@@ -2,7 +2,7 @@
 
 The driver may hang or crash; then only this process does, and the parent (`driver_session`) says so. Standard library only, so
 that it starts quickly. Requests, in this order: {"do": "load", "library": PATH|null}, {"do": "init"}, {"do": "devices"}, then any
-number of {"do": "open", "device": N}, {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N},
+number of {"do": "peers"}, {"do": "open", "device": N}, {"do": "prove", "image": PATH, "kernel": {...}, "device": N, "seed": N},
 {"do": "copy", "device": N, "peer": N, "seed": N} and {"do": "measure", "device": N, "step": ...} (see `measure.Bench`).
 """
 
@@ -39,6 +39,8 @@ class DriverServer:
             return describe.initialise(self._driver)
         if request["do"] == "devices":
             return describe.describe_devices(self._driver)
+        if request["do"] == "peers":
+            return describe.describe_peers(self._driver)
         if request["do"] == "open":
             return self._open(self._driver, request["device"])
         if request["do"] == "copy":

@@ -43,7 +43,16 @@ class DriverSession:
                 break
             if refusal(answers) is not None:
                 break
+        if len(answers.get("devices", ())) > 1 and "failure" not in answers:
+            answers.update(self._peers(deadline))
         return msgspec.convert(answers, DriverDescription)
+
+    def _peers(self, deadline: float) -> dict[str, Any]:
+        """What devices may do with each other's memory; a child that fails here has said all else already."""
+        try:
+            return self._ask({"do": "peers"}, deadline - monotonic())
+        except ChildError as error:
+            return {"peers_failure": str(error)}
 
     def open(self, device: int, timeout_s: float) -> dict[str, Any] | None:
         """Make the context of `device`; None where that worked, else an answer as `prove` gives it; raises ChildError."""

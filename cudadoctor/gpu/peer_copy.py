@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from cudadoctor.gpu.copy_names import DIRECT, STAGED
 from cudadoctor.gpu.device import Buffer, Device
 from cudadoctor.gpu.driver_api import DriverError, MissingSymbolError
 from cudadoctor.gpu.inputs import Input
@@ -23,8 +24,6 @@ TIMED_COPIES = 8
 """Enqueued in a row between two events."""
 ALREADY_ENABLED = 704
 """cuda.h, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED."""
-DIRECT, STAGED = "peer-copy", "staged-copy"
-"""Over the link between the two, or, where they have no access to each other, through the host's memory."""
 
 Answer = dict[str, Any]
 

@@ -10,9 +10,9 @@ from itertools import permutations
 from time import monotonic
 
 from cudadoctor.gpu.child import ChildError, ChildFailure
+from cudadoctor.gpu.copy_names import DIRECT
 from cudadoctor.gpu.description import DeviceDescription
 from cudadoctor.gpu.driver_session import DriverSession
-from cudadoctor.gpu.peer_copy import DIRECT
 from cudadoctor.gpu.proof_record import ProofRecord
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 

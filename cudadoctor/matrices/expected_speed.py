@@ -25,6 +25,10 @@ class Figure(Enum):
     """TFLOPS, causal, fp16."""
     TRANSFER = "transfer"
     """GB/s from pinned host memory."""
+    PEER_NVLINK = "peer-nvlink"
+    """GB/s from one GPU to another over NVLink, in one direction."""
+    PEER_PCIE = "peer-pcie"
+    """The same over PCIe."""
 
 
 class Peak(Enum):
@@ -34,6 +38,7 @@ class Peak(Enum):
     TENSOR = "tensor"
     FP32 = "fp32"
     LINK = "link"
+    NVLINK = "nvlink"
 
 
 class ModelSpeed(Struct, frozen=True):
@@ -64,6 +69,14 @@ class LinkRate(Struct, frozen=True):
     origin: Provenance
 
 
+class NvlinkRate(Struct, frozen=True):
+    """What one NVLink of a version carries in one direction, in GB/s."""
+
+    version: str
+    gb_s_per_link: float
+    origin: Provenance
+
+
 class ExpectedSpeed(Struct, frozen=True):
     """matrices/expected_speed.toml."""
 
@@ -72,6 +85,7 @@ class ExpectedSpeed(Struct, frozen=True):
     models: tuple[ModelSpeed, ...]
     shares: tuple[UsualShare, ...]
     links: tuple[LinkRate, ...]
+    nvlinks: tuple[NvlinkRate, ...]
     notes: tuple[Note, ...]
 
     def of_model(self, gpu: str, figure: Figure) -> ModelSpeed | None:
@@ -87,6 +101,11 @@ class ExpectedSpeed(Struct, frozen=True):
         rate = next((row.gb_s_per_lane for row in self.links if row.generation == generation), None)
         return rate * width if rate is not None else None
 
+    def nvlink_gb_s(self, version: str, count: int) -> float | None:
+        """What that many NVLinks carry in one direction; None for a version that has no row."""
+        rate = next((row.gb_s_per_link for row in self.nvlinks if row.version == version), None)
+        return rate * count if rate is not None else None
+
 
 def _model(row: Row) -> ModelSpeed:
     return ModelSpeed(row.text("gpu"), row.one_of("figure", Figure), row.number("low"), row.number("high"), row.origin())
@@ -100,6 +119,10 @@ def _link(row: Row) -> LinkRate:
     return LinkRate(row.integer("generation"), row.number("gb_s_per_lane"), row.origin())
 
 
+def _nvlink(row: Row) -> NvlinkRate:
+    return NvlinkRate(row.text("version"), row.number("gb_s_per_link"), row.origin())
+
+
 def load(document: Document) -> ExpectedSpeed:
     """The matrix in a parsed expected_speed.toml; raises MatrixError."""
     matrix = ExpectedSpeed(
@@ -108,6 +131,7 @@ def load(document: Document) -> ExpectedSpeed:
         models=document.table("model", Schema(_model, lambda row: (row.gpu, row.figure.value))),
         shares=document.table("share", Schema(_share, lambda row: row.figure.value)),
         links=document.table("link", Schema(_link, lambda row: row.generation)),
+        nvlinks=document.table("nvlink", Schema(_nvlink, lambda row: row.version)),
         notes=document.notes(),
     )
     document.finish()

@@ -194,8 +194,29 @@ class Gpu(Record, frozen=True):
     integrated: Fact[bool] = NOT_ASKED
     """True for Tegra/Jetson and other GPUs that share the host's memory."""
     multiprocessor_count: Fact[int] = NOT_ASKED
+    nvlink_version: Fact[str] = NOT_ASKED
+    """Of its active links, e.g. `4.0`; read on machines with several GPUs only, as the next two."""
+    nvlinks_active: Fact[int] = NOT_ASKED
+    nvlinks_total: Fact[int] = NOT_ASKED
     error: str = ""
     """What a tool said in place of this GPU's values, e.g. `GPU is lost`."""
+
+
+class GpuPair(Record, frozen=True):
+    """Two GPUs by index, the lower first, and what lies between them."""
+
+    first: int
+    second: int
+    topology: Fact[str] = NOT_ASKED
+    """The way over PCIe in nvidia-smi's words: PIX, PXB, PHB, NODE or SYS."""
+    nvlinks: Fact[int] = NOT_ASKED
+    """Active NVLinks that lead from one to the other, or from each to a switch."""
+    peer_status: Fact[str] = NOT_ASKED
+    """What NVML says of reading each other's memory: `OK`, or why not."""
+    access: Fact[bool] = NOT_ASKED
+    """May each read and write the other's memory, as cuDeviceCanAccessPeer says?"""
+    native_atomics: Fact[bool] = NOT_ASKED
+    """Does the link carry atomic operations (CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)?"""
 
 
 class HostCompiler(Record, frozen=True):
@@ -393,6 +414,8 @@ class Snapshot(Record, frozen=True):
     host: Host = Host()
     driver: Driver = Driver()
     gpus: Fact[tuple[Gpu, ...]] = NOT_ASKED
+    gpu_pairs: Fact[tuple[GpuPair, ...]] = NOT_ASKED
+    """Every two GPUs; not asked where there is one."""
     toolkits: Fact[tuple[Toolkit, ...]] = NOT_ASKED
     host_compilers: Fact[tuple[HostCompiler, ...]] = NOT_ASKED
     python: PythonEnvironment = PythonEnvironment()

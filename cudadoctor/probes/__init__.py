@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from cudadoctor.model.fact import NOT_ASKED, Known, Missing, MissingReason
+from cudadoctor.model.fact import NOT_ASKED, Known, Missing, MissingReason, maybe
 from cudadoctor.model.snapshot import Container, Driver, ErrorSeen, Host, Libraries, ProbeRun, PythonEnvironment, Snapshot, Wsl
 from cudadoctor.probes.all_missing import all_missing
 from cudadoctor.probes.container import read_container
 from cudadoctor.probes.driver import read_driver
 from cudadoctor.probes.environment import read_environment
+from cudadoctor.probes.gpu_pairs import parse_pairs, with_nvlinks
 from cudadoctor.probes.host import read_host
 from cudadoctor.probes.host_compiler import read_host_compilers
 from cudadoctor.probes.libraries import read_libraries
@@ -202,10 +203,12 @@ def recognised(texts: Iterable[tuple[str, str]]) -> tuple[ErrorSeen, ...]:
 
 def _assemble(parts: Mapping[str, Any], runs: tuple[ProbeRun, ...]) -> Snapshot:
     nvml, smi = parts["nvml"], parts["nvidia-smi"]
+    gpus = with_nvlinks(merge_gpus(nvml.gpus, smi.gpus), nvml.link_events)
     return Snapshot(
         host=parts["host"],
         driver=merge_driver(parts["driver"], nvml, smi),
-        gpus=merge_gpus(nvml.gpus, smi.gpus),
+        gpus=gpus,
+        gpu_pairs=parse_pairs(maybe(gpus) or (), nvml.link_events),
         toolkits=parts["toolkits"],
         host_compilers=parts["host compilers"],
         libraries=parts["libraries"],

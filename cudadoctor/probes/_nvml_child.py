@@ -14,6 +14,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 Answer = dict[str, Any]
@@ -172,6 +175,41 @@ def describe_gpu(nvml: Nvml, index: int) -> None:
         emit("gpu", index=index, fields={key: nvml.read(call) for key, call in fields_of(handle)})
 
 
+def nvlinks(handle: Any) -> Call:
+    """Each link that is active as version and PCI address of what it leads to, or None for a switch; and how many there are."""
+
+    def call(n: Any) -> Any:
+        active, total = [], 0
+        for link in range(n.NVML_NVLINK_MAX_LINKS):
+            try:
+                state = n.nvmlDeviceGetNvLinkState(handle, link)
+            except n.NVMLError:
+                if link == 0:
+                    raise
+                break  # fewer links than the library knows
+            total += 1
+            if state:
+                to_gpu = n.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link) == n.NVML_NVLINK_DEVICE_TYPE_GPU
+                remote = text(n.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId) if to_gpu else None
+                active.append([n.nvmlDeviceGetNvLinkVersion(handle, link), remote])
+        return {"active": active, "total": total}
+
+    return call
+
+
+def describe_pairs(nvml: Nvml, count: int) -> None:
+    """What lies between every two GPUs; those without a handle have said so before."""
+    handles = {}
+    for index in range(count):
+        with suppress(nvml.module.NVMLError):
+            handles[index] = nvml.module.nvmlDeviceGetHandleByIndex(index)
+            emit("nvlinks", index=index, **nvml.read(nvlinks(handles[index])))
+    for (first, one), (second, other) in combinations(handles.items(), 2):
+        topology = nvml.read(partial(lambda a, b, n: n.nvmlDeviceGetTopologyCommonAncestor(a, b), one, other))
+        status = nvml.read(partial(lambda a, b, n: n.nvmlDeviceGetP2PStatus(a, b, 0), one, other))
+        emit("pair", first=first, second=second, fields={"topology": topology, "peer_status": status})
+
+
 def describe(module: Any) -> None:
     nvml = Nvml(module)
     try:
@@ -189,6 +227,8 @@ def describe(module: Any) -> None:
     emit("count", **count)
     for index in range(count.get("value", 0)):
         describe_gpu(nvml, index)
+    if count.get("value", 0) > 1:
+        describe_pairs(nvml, count["value"])
 
 
 SAMPLED = frozenset(

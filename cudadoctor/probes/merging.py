@@ -12,6 +12,7 @@ from cudadoctor.model.snapshot import ApiStatus, DeviceNode, Driver, Gpu, Snapsh
 from cudadoctor.model.versions import CudaVersion
 from cudadoctor.probes.asking import not_found
 from cudadoctor.probes.combining import combine, first_known
+from cudadoctor.probes.gpu_pairs import with_access
 from cudadoctor.probes.nvml import COMPUTE_MODES, NvmlAnswer, bus_id
 
 if TYPE_CHECKING:
@@ -99,7 +100,17 @@ def merge_driver_description(
         driver_cuda_version=combine(snapshot.driver.driver_cuda_version, _cuda_version(everything)),
         libcuda_loaded=Known(as_user.libcuda[0], DRIVER_SOURCE) if as_user.libcuda else _unloaded(as_user),
     )
-    return structs.replace(snapshot, driver=driver, gpus=_with_devices(snapshot.gpus, everything))
+    gpus = _with_devices(snapshot.gpus, everything)
+    listed = gpus.value if isinstance(gpus, Known) else ()
+    pairs = with_access(snapshot.gpu_pairs, listed, device_numbers(listed, everything), everything)
+    return structs.replace(snapshot, driver=driver, gpus=gpus, gpu_pairs=pairs)
+
+
+def device_numbers(gpus: Sequence[Gpu], description: DriverDescription) -> dict[int, int]:
+    """CUDA's index of each device to the report's, which is nvidia-smi's, by PCI address."""
+    by_address = {gpu.pci_bus_id.value: gpu.index for gpu in gpus if isinstance(gpu.pci_bus_id, Known)}
+    addresses = {device.index: bus_id(device.pci_bus_id) for device in description.devices if device.pci_bus_id}
+    return {index: by_address[address] for index, address in addresses.items() if address in by_address}
 
 
 def _with_failures(nodes: Fact[tuple[DeviceNode, ...]], unusable: Sequence[DeviceNode]) -> Fact[tuple[DeviceNode, ...]]:

@@ -52,6 +52,8 @@ class NvmlAnswer:
     driver_cuda_version: Fact[CudaVersion] = NOT_ASKED
     gpus: Fact[tuple[Gpu, ...]] = NOT_ASKED
     fabric: Fact[str] = NOT_ASKED
+    link_events: tuple[Mapping[str, Any], ...] = ()
+    """The child's lines about links and pairs, for `gpu_pairs`."""
     library_file: str = ""
     """The libnvidia-ml that the loader picks, links resolved."""
     nodes: tuple[DeviceNode, ...] = ()
@@ -133,16 +135,17 @@ def parse_events(events: tuple[dict[str, Any], ...], failure: Missing | None) ->
     gpu_events = [event for event in events if event["event"] == "gpu"]
     return NvmlAnswer(
         status=Known(status, SOURCE),
-        driver_release=_fact(system.get("driver_release"), DriverRelease.parse, unsaid),
-        driver_cuda_version=_fact(system.get("driver_cuda_version"), CudaVersion.from_int, unsaid),
+        driver_release=nvml_fact(system.get("driver_release"), DriverRelease.parse, unsaid),
+        driver_cuda_version=nvml_fact(system.get("driver_cuda_version"), CudaVersion.from_int, unsaid),
         gpus=_gpus(by_kind.get("count"), gpu_events, unsaid),
-        fabric=_fact(gpu_events[0]["fields"].get("fabric"), str, unsaid) if gpu_events else unsaid,
+        fabric=nvml_fact(gpu_events[0]["fields"].get("fabric"), str, unsaid) if gpu_events else unsaid,
+        link_events=tuple(event for event in events if event["event"] in {"nvlinks", "pair"}),
         nodes=nodes,
     )
 
 
 def _gpus(count: Mapping[str, Any] | None, events: list[dict[str, Any]], unsaid: Missing) -> Fact[tuple[Gpu, ...]]:
-    number = _fact(count, int, unsaid)
+    number = nvml_fact(count, int, unsaid)
     if isinstance(number, Missing):
         return number
     described = {event["index"]: parse_gpu(event) for event in events}
@@ -158,7 +161,7 @@ def parse_gpu(event: Mapping[str, Any]) -> Gpu:
     unsaid = Missing(MissingReason.FAILED, error or "NVML was not asked", SOURCE)
 
     def fact(key: str, convert: Callable[[Any], T]) -> Fact[T]:
-        return _fact(fields.get(key), convert, unsaid)
+        return nvml_fact(fields.get(key), convert, unsaid)
 
     return Gpu(
         index=event["index"],
@@ -197,7 +200,8 @@ def bus_id(text: str) -> str:
     return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else f"0000:{text.strip().lower()}"
 
 
-def _fact(answer: Mapping[str, Any] | None, convert: Callable[[Any], T], unsaid: Missing) -> Fact[T]:
+def nvml_fact(answer: Mapping[str, Any] | None, convert: Callable[[Any], T], unsaid: Missing) -> Fact[T]:
+    """What the child's answer to one question means; `unsaid` where there is no answer."""
     if answer is None:
         return unsaid
     if "value" not in answer:

@@ -99,7 +99,7 @@ def _count(kernel: str, proofs: Sequence[Proof]) -> str:
     tally = Counter(proof.outcome for proof in of_kernel)
     right, total = tally.pop(ProofOutcome.PASSED, 0), len(of_kernel)
     rates = [proof.gb_s for proof in of_kernel if proof.outcome is ProofOutcome.PASSED and proof.gb_s is not None]
-    low, high = (f"{min(rates):.3g}", f"{max(rates):.3g}") if rates else ("", "")
+    low, high = (_rate(min(rates)), _rate(max(rates))) if rates else ("", "")
     speed = [f"{low} GB/s" if low == high else f"{low} to {high} GB/s"] if rates else []
     rest = [f"{tally[outcome]} {outcome.value}" for outcome in WORST_FIRST if outcome in tally]
     name = SET_NAMES.get(kernel, kernel)
@@ -131,6 +131,10 @@ def _row(proofs: Sequence[Proof], findings: Sequence[Finding], *, several: bool)
         _cell([*kinds[KernelKind.ATTENTION], *every]),
         "; ".join([*_other(kinds[KernelKind.OTHER]), *_explanations(proofs, findings)]),
     )
+
+
+def _rate(gb_s: float) -> str:
+    return f"{gb_s:.0f}" if gb_s >= 100 else f"{gb_s:.3g}"
 
 
 def _explanations(proofs: Sequence[Proof], findings: Sequence[Finding]) -> list[str]:

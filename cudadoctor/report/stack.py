@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ def stack_rows(report: Report) -> tuple[StackRow, ...]:
     """The stack from the GPU up; parts that nobody looked for are left out unless a finding concerns them."""
     return (
         *_gpu_rows(report),
+        *_links_row(report),
         *_driver_row(report),
         *_toolkit_rows(report),
         *_torch_row(report),
@@ -168,6 +170,23 @@ def _names_gpu(subject: str, index: int) -> bool:
         return True
     ranges = _GPU_NUMBERS.findall(subject.partition("(")[0])
     return not ranges or any(int(first) <= index <= int(last or first) for first, last in ranges)
+
+
+LINK_RULES = frozenset({"CD516", "CD517", "CD804", "CD806"})
+
+
+def _links_row(report: Report) -> Iterator[StackRow]:
+    """What connects the GPUs: how many pairs by NVLink and over which ways of PCIe, and how many have peer access."""
+    pairs = report.snapshot.gpu_pairs
+    if not isinstance(pairs, Known):
+        return
+    ways = Counter(f"NVLink x{links}" if (links := maybe(pair.nvlinks)) else maybe(pair.topology) for pair in pairs.value)
+    shown = [f"{count} {'pair' if count == 1 else 'pairs'} by {way or 'an unknown way'}" for way, count in ways.most_common()]
+    access = [maybe(pair.access) for pair in pairs.value]
+    if None not in access:
+        shown.append(f"{sum(map(bool, access))} of {len(access)} with peer access")
+    mark, words = _verdict(report, "X", [finding for finding in report.findings if finding.code in LINK_RULES])
+    yield StackRow("Links", ", ".join(shown), mark, words, _sources(pairs, pairs.value[0].access))
 
 
 def _driver_row(report: Report) -> Iterator[StackRow]:

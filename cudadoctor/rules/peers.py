@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cudadoctor.gpu.peer_copy import DIRECT
+from cudadoctor.gpu.copy_names import DIRECT
 from cudadoctor.model.finding import Evidence, Fix, Severity
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence

@@ -8,6 +8,9 @@
  *                              pcie_width_max sm_clock sm_clock_max throttle temperature power limit
  *                              limit_default utilization
  *   N.mig.0=1g.10gb            MIG devices
+ *   N.nvlinks=18 N.nvlinks_down=2   its NVLinks, and how many of the last are not active; N.nvlink_version=6 (4.0);
+ *   N.nvlink_to=00000000:02:00.0    what all of them lead to; without it, a switch
+ *   topology=10 topology.A.B=50     of all pairs, of one pair (A below B); peer_status= likewise
  *
  * A key that is absent gives NVML_ERROR_NOT_SUPPORTED.
  */
@@ -189,4 +192,37 @@ Result nvmlDeviceGetPowerUsage(Device d, unsigned *out) { return small(d, "power
 Result nvmlDeviceGetEnforcedPowerLimit(Device d, unsigned *out) { return small(d, "limit", out); }
 Result nvmlDeviceGetPowerManagementDefaultLimit(Device d, unsigned *out) { return small(d, "limit_default", out); }
 Result nvmlDeviceGetUtilizationRates(Device d, unsigned *out) { return small(d, "utilization", out); }
-Result nvmlDeviceGetNvLinkState(Device d, unsigned link, unsigned *out) { (void)d; (void)link; (void)out; return NOT_SUPPORTED; }
+Result nvmlDeviceGetNvLinkState(Device d, unsigned link, unsigned *out) {
+    unsigned total = 0, down = 0;
+    Result result = small(d, "nvlinks", &total);
+    small(d, "nvlinks_down", &down);
+    if (result) return result;
+    *out = link + down < total;
+    return link < total ? OK : 2; /* invalid argument */
+}
+Result nvmlDeviceGetNvLinkVersion(Device d, unsigned link, unsigned *out) { (void)link; return small(d, "nvlink_version", out); }
+Result nvmlDeviceGetNvLinkRemoteDeviceType(Device d, unsigned link, unsigned *out) {
+    char address[32];
+    (void)link;
+    *out = text(d, "nvlink_to", address, sizeof address) == OK ? 0 : 2;
+    return OK;
+}
+Result nvmlDeviceGetNvLinkRemotePciInfo_v2(Device d, unsigned link, Pci *out) {
+    (void)link;
+    memset(out, 0, sizeof *out);
+    return text(d, "nvlink_to", out->busId, 32);
+}
+
+static Result of_pair(Device one, Device other, const char *name, unsigned *out) {
+    char key[64], value[16];
+    int a = (int)(long)one - 1, b = (int)(long)other - 1;
+    snprintf(key, sizeof key, "%s.%d.%d", name, a < b ? a : b, a < b ? b : a);
+    if (!look_up(key, value, sizeof value) && !look_up(name, value, sizeof value)) return NOT_SUPPORTED;
+    *out = (unsigned)atoi(value);
+    return OK;
+}
+Result nvmlDeviceGetTopologyCommonAncestor(Device a, Device b, unsigned *out) { return of_pair(a, b, "topology", out); }
+Result nvmlDeviceGetP2PStatus(Device a, Device b, unsigned index, unsigned *out) {
+    (void)index;
+    return of_pair(a, b, "peer_status", out);
+}

@@ -14,7 +14,7 @@ html_show_sphinx = False
 html_use_index = html_domain_indices = False
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 smartquotes = False  # quotes stand in commands and error texts
 exclude_patterns = ["build", "_static"]

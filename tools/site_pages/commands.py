@@ -8,7 +8,7 @@ from typing import Any
 import typer.main
 
 from cudadoctor.cli import app
-from site_pages.markdown import block, code, prose, table
+from site_pages.markdown import block, code, prose
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -30,17 +30,18 @@ def _sections(command: Any, name: str, parent: Any) -> list[str]:
         return [part for each, sub in inner for part in _sections(sub, each, context)]
     usage = command.get_usage(context).removeprefix("Usage: ")
     title = context.command_path.removeprefix("cudadoctor ")
-    arguments = [_row(each.make_metavar(context), each.help) for each in command.params if each.param_type_name == "argument"]
+    arguments = [_entry(each.make_metavar(context), each.help) for each in command.params if each.param_type_name == "argument"]
     records = [each.get_help_record(context) for each in command.params if each.param_type_name == "option"]
-    options = [_row(*record) for record in records if record is not None]
+    options = [_entry(*record) for record in records if record is not None]
     return [
         f"## {title}",
         prose(command.help),
         block(" ".join(usage.split())),
-        *([table(("argument", ""), arguments)] if arguments else []),
-        *([table(("option", ""), options)] if options else []),
+        *arguments,
+        *options,
     ]
 
 
-def _row(name: str, text: str | None) -> tuple[str, str]:
-    return code(name).replace("|", "\\|"), prose(" ".join((text or "").split()))
+def _entry(name: str, text: str | None) -> str:
+    """An argument or option, and below it what it does."""
+    return f"{code(name)}\n: {prose(' '.join((text or '').split()))}"

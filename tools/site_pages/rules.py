@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from cudadoctor.commands.explain import rule_page
@@ -23,6 +24,7 @@ AREAS = {
 }
 TEXTS_SHOWN = 8
 TEXTS_OF_A_KIND = 3
+_PLACEHOLDER = re.compile(r"\{(\w+)[:=][^}]*\}")
 CODES = frozenset(rule.code for rule in RULES)
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -85,4 +87,7 @@ def _texts(rule: Rule) -> list[str]:
     ]
     kinds.sort(key=lambda pair: pair[0])
     texts = [matcher.text for _, row in kinds for matcher in row.says[:TEXTS_OF_A_KIND]]
-    return list(dict.fromkeys(" ".join(text.split()) for text in texts))[:TEXTS_SHOWN]
+    shown = (
+        _PLACEHOLDER.sub(lambda match: "..." if match[1] == "_" else f"{{{match[1]}}}", " ".join(text.split())) for text in texts
+    )
+    return list(dict.fromkeys(shown))[:TEXTS_SHOWN]

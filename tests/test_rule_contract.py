@@ -14,7 +14,7 @@ from cudadoctor.rules.engine import Case, Outcome, Rule, evaluate
 from cudadoctor.rules.registry import RULES
 
 HEADINGS = ("What it checks:", "Why it matters:", "How to fix:", "When it is wrong:", "Sources:")
-NOT_RULES = {"__init__", "case", "circumstances", "engine", "fixes", "presence", "questions", "registry", "silence"}
+NOT_RULES = {"__init__", "case", "circumstances", "engine", "evidence", "fixes", "presence", "questions", "registry", "silence"}
 
 
 def _id(rule: Rule) -> str:

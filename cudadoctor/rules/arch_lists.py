@@ -13,8 +13,8 @@ from cudadoctor.model.finding import Confidence, Severity
 from cudadoctor.model.snapshot import Torch
 from cudadoctor.model.versions import CodeKind, ComputeCapability, CudaVersion, SmTarget
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.planned_questions import builds_without_arch_list
 from cudadoctor.rules.questions import (
     environment,

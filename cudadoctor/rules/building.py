@@ -10,8 +10,8 @@ from cudadoctor.model.finding import Confidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.arch_lists import CMAKE_ENTRY
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.fixes import here, interpreter
 from cudadoctor.rules.questions import environment
 from cudadoctor.rules.toolkit_questions import (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cudadoctor.model.fact import Known, maybe
-from cudadoctor.model.finding import Evidence
-from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, Platform, TorchBuild
+from cudadoctor.model.fact import maybe
+from cudadoctor.model.snapshot import ErrorSeen, Platform, TorchBuild
 from cudadoctor.rules.case import once_a_case
 from cudadoctor.rules.engine import Case
 from cudadoctor.rules.questions import Presence, driver_works, in_container, platform, torch, torch_build
@@ -177,31 +176,6 @@ def cu_init_code(case: Case) -> int | None:
     """The code that cuInit answered; None where it was not asked or did not answer."""
     status = maybe(case.snapshot.driver.cu_init)
     return status.code if status is not None else None
-
-
-def status_words(status: ApiStatus) -> str:
-    """`999 CUDA_ERROR_UNKNOWN unknown error`."""
-    return " ".join(part for part in (str(status.code), status.name, status.message) if part)
-
-
-def cu_init_evidence(case: Case) -> tuple[Evidence, ...]:
-    """What cuInit answered, as evidence; nothing where it did not fail."""
-    fact = case.snapshot.driver.cu_init
-    if isinstance(fact, Known) and fact.value.code != 0:
-        return (Evidence(fact="driver.cu_init", value=status_words(fact.value), source=fact.source, line=fact.line),)
-    return ()
-
-
-def as_evidence(errors: tuple[ErrorSeen, ...], limit: int = 3) -> tuple[Evidence, ...]:
-    """Texts as evidence, quoted; the first few."""
-    return tuple(
-        Evidence(fact=f"errors.{error.kind}", value=error.text, source=error.source, line=error.line) for error in errors[:limit]
-    )
-
-
-def variable_evidence(variable: str, value: str) -> tuple[Evidence, ...]:
-    """An environment variable's value as evidence."""
-    return (Evidence(fact=f"environment.{variable}", value=repr(value), source="environment"),)
 
 
 def variables(case: Case) -> Mapping[str, str]:

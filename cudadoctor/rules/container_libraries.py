@@ -9,18 +9,9 @@ from cudadoctor.model.fact import Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryCopy, LibraryOrigin
 from cudadoctor.rules import container_fixes, driver_fixes, fixes
-from cudadoctor.rules.circumstances import (
-    NO_DRIVER_IN_REACH,
-    NO_LIBCUDA,
-    as_evidence,
-    container_shown,
-    cu_init_evidence,
-    cuda_fails,
-    variable_evidence,
-    variables,
-)
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, NO_LIBCUDA, container_shown, cuda_fails, variables
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, cu_init_evidence, seen, variable_evidence
 from cudadoctor.rules.planned_questions import compat_on_library_path
 from cudadoctor.rules.preflight_questions import is_preflight
 from cudadoctor.rules.questions import driver_platform, driver_works, in_container

@@ -7,14 +7,11 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.rules import container_fixes, driver_fixes
-from cudadoctor.rules.circumstances import (
-    as_evidence,
-    asks_for_cdi,
-    container_shown,
-)
-from cudadoctor.rules.driver import CUDA_ERROR_UNKNOWN, seen
+from cudadoctor.rules.circumstances import asks_for_cdi, container_shown
 from cudadoctor.rules.driver_access import NOT_PERMITTED
+from cudadoctor.rules.driver_answers import CUDA_ERROR_UNKNOWN
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, seen
 from cudadoctor.rules.questions import driver_works
 
 

@@ -13,16 +13,14 @@ from cudadoctor.rules import container_fixes, driver_fixes, fixes
 from cudadoctor.rules.circumstances import (
     NO_DRIVER_IN_REACH,
     NO_LIBCUDA,
-    as_evidence,
     asks_for_cdi,
     container_shown,
     in_wsl,
     started_with_gpu,
     started_without_gpu,
-    variable_evidence,
 )
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, seen, variable_evidence
 from cudadoctor.rules.planned_questions import unsatisfied_conditions
 from cudadoctor.rules.questions import NVIDIA_VENDOR, driver_works, in_container, pci_gpus
 

@@ -1,4 +1,4 @@
-"""Rules about the NVIDIA driver: kernel side, user-space side, and what CUDA versions it serves (CD1xx)."""
+"""Rules about the NVIDIA driver: is there a GPU, is the driver new enough, are its parts loaded and of one version (CD101 to CD104)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from cudadoctor.compat import RuntimeSupport, runtime_on_driver
 from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
-from cudadoctor.model.snapshot import ApiStatus, ErrorSeen, LibraryOrigin, Platform, Torch
+from cudadoctor.model.snapshot import ErrorSeen, Platform, Torch
 from cudadoctor.rules import fixes
 from cudadoctor.rules.circumstances import (
     CUDA_FAILURES,
-    as_evidence,
     cpu_is_meant,
     cuda_fails,
     in_wsl,
@@ -20,12 +19,13 @@ from cudadoctor.rules.circumstances import (
     started_without_gpu,
 )
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, cu_init_is, seen, status_words
+from cudadoctor.rules.libcuda import COMPATIBILITY_GUIDE
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
     Presence,
     driver_platform,
     driver_works,
-    environment,
     gpus,
     in_container,
     pci_gpus,
@@ -35,38 +35,11 @@ from cudadoctor.rules.questions import (
     torch_version_text,
 )
 
-CUDA_ERROR_STUB_LIBRARY = 34
 CUDA_ERROR_INSUFFICIENT_DRIVER = 35
-CUDA_ERROR_NO_DEVICE = 100
-CUDA_ERROR_SYSTEM_NOT_READY = 802
-CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
-CUDA_ERROR_COMPAT_NOT_SUPPORTED = 804
-CUDA_ERROR_UNKNOWN = 999
+"""cuda.h."""
 NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
-"""Numbers of the CUDA driver API (cuda.h) and NVML (nvml.h); matrices/cuda_errors.toml has all of them with sources."""
-
+"""nvml.h."""
 FLOOR_OF_MAJOR = "minor-version compatibility needs the floor of the CUDA major and does not cross majors"
-COMPATIBILITY_GUIDE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
-
-
-def _cu_init_is(case: Case, code: int) -> tuple[Evidence, ...]:
-    """The evidence that cuInit answered this code; nothing where it answered another or none."""
-    status = case.snapshot.driver.cu_init
-    if isinstance(status, Known) and status.value.code == code:
-        return evidence("driver.cu_init", status, value=_words(status.value))
-    return ()
-
-
-def _words(status: ApiStatus) -> str:
-    return " ".join(part for part in (str(status.code), status.name, status.message) if part)
-
-
-def seen(case: Case, *kinds: str) -> tuple[Evidence, ...]:
-    """The errors of these kinds as evidence, quoted."""
-    return tuple(
-        Evidence(fact=f"errors.{error.kind}", value=error.text, source=error.source, line=error.line)
-        for error in case.errors(*kinds)
-    )
 
 
 def no_nvidia_gpu(case: Case) -> Iterable[Problem]:
@@ -204,7 +177,7 @@ def driver_too_old(case: Case) -> Iterable[Problem]:
 
 def _error_35(case: Case) -> tuple[Evidence, ...]:
     """Error 35 as evidence, unless the facts say that the driver is new enough or that libcuda is missing altogether."""
-    texts = (*_cu_init_is(case, CUDA_ERROR_INSUFFICIENT_DRIVER), *seen(case, "cuda-error-35"))
+    texts = (*cu_init_is(case, CUDA_ERROR_INSUFFICIENT_DRIVER), *seen(case, "cuda-error-35"))
     no_library = any(error.values.get("driver_cuda") == "0" for error in case.errors("cuda-error-35")) or case.saw(
         "libcuda-load-failed"
     )
@@ -283,7 +256,7 @@ def nvml_version_mismatch(case: Case) -> Iterable[Problem]:
     nvml = case.snapshot.driver.nvml
     status = maybe(nvml)
     if status is not None and status.code == NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        texts = (*evidence("driver.nvml", nvml, value=_words(status)), *texts)
+        texts = (*evidence("driver.nvml", nvml, value=status_words(status)), *texts)
     if not texts:
         if status is None and maybe(case.snapshot.driver.nvidia_smi) is None:
             known(nvml)
@@ -366,411 +339,6 @@ def _texts_of_absent_module(case: Case) -> tuple[Evidence, ...]:
     return (*seen(case, "kernel-module-not-loaded", "smi-cannot-communicate"), *as_evidence(unloaded))
 
 
-def libcuda_missing(case: Case) -> Iterable[Problem]:
-    """The driver's library libcuda.so.1 cannot be loaded.
-
-    What it checks: the loader's search for libcuda.so.1 (nvcuda.dll on Windows) on a machine that has an NVIDIA GPU, whether
-    the file that it finds can be loaded, and error texts that name it.
-
-    Why it matters: every CUDA program loads it first. It belongs to the driver, not to the toolkit or to any Python package.
-
-    How to fix: on a host, install the driver's user-space package; in a container, start it with GPU access so that the
-    host's library is mounted; in WSL2, put /usr/lib/wsl/lib on the loader's path.
-
-    When it is wrong: a program may load it from a path of its own.
-
-    Sources: matrices/sonames.toml; CUDA Compatibility guide (the parts of the driver).
-    """
-    driver = case.snapshot.driver
-    texts = seen(case, "libcuda-load-failed")
-    if driver_works(case.snapshot) or remarks_without_gpu(case):
-        return
-    copies = driver.libcuda_copies
-    if texts:
-        yield _libcuda_problem(case, texts, Confidence.CERTAIN)
-        return
-    presence = case.gpu_presence
-    if presence is Presence.NO:
-        raise NotApplicableError("no NVIDIA GPU")
-    if presence is Presence.UNKNOWN:
-        known(driver.nvidia_smi)
-        known(driver.nvml)
-        known(driver.cu_init)
-    if isinstance(driver.cu_init, Missing) and driver.cu_init.reason is MissingReason.NOT_FOUND:
-        reason = driver.cu_init.detail or "the loader finds no libcuda.so.1"
-        shown = (Evidence(fact="driver.cu_init", value=reason, source=driver.cu_init.source or "loader"),)
-        path, colon, fault = reason.partition(": ")
-        if path.startswith("/") and colon:  # glibc names a file by its path only once it has found it
-            yield _libcuda_damaged(case, path, fault, shown)
-        else:
-            yield _libcuda_problem(case, shown, Confidence.CERTAIN)
-        return
-    if isinstance(driver.cu_init, Known) or (isinstance(copies, Known) and any(copy.wins for copy in copies.value)):
-        return
-    known(copies)
-
-
-def _libcuda_problem(case: Case, texts: tuple[Evidence, ...], confidence: Confidence) -> Problem:
-    elsewhere = [
-        copy
-        for copy in maybe(case.snapshot.driver.libcuda_copies) or ()
-        if copy.origin in (LibraryOrigin.DRIVER, LibraryOrigin.WSL)
-    ]
-    where = f" A copy lies at {elsewhere[0].path}, where the loader does not look." if elsewhere else ""
-    return Problem(
-        subject="libcuda.so.1",
-        what="The driver library libcuda.so.1 cannot be found by the loader." + where,
-        why="It belongs to the driver (no toolkit or Python package brings it), and every CUDA program loads it first.",
-        evidence=texts,
-        confidence=confidence,
-        remedies=fixes.provide_libcuda(case, elsewhere),
-    )
-
-
-def _libcuda_damaged(case: Case, path: str, fault: str, shown: tuple[Evidence, ...]) -> Problem:
-    """The file is there and is no library for this machine: cut short, empty, or of another architecture."""
-    folder = path.rpartition("/")[0]
-    in_front = folder in (entry.rstrip("/") for entry in environment(case.snapshot).get("LD_LIBRARY_PATH", "").split(":"))
-    return Problem(
-        subject="libcuda.so.1",
-        what=f"The libcuda.so.1 that the loader finds cannot be loaded: {path}: {fault}.",
-        why="The loader stops at the first file of that name; a copy that was cut short or is for another machine hides the driver's.",
-        evidence=shown,
-        remedies=fixes.drop_from_library_path(case, folder, path) if in_front else fixes.provide_libcuda(case, ()),
-    )
-
-
-def stub_libcuda(case: Case) -> Iterable[Problem]:
-    """The toolkit's link-time stub of libcuda is loaded in place of the driver's library.
-
-    What it checks: error 34 of cuInit ("CUDA driver is a stub library"), and which file the loader picks for libcuda.
-
-    Why it matters: the stub under lib64/stubs exists to satisfy the linker on machines without a driver; at run time each of
-    its functions fails.
-
-    How to fix: take the stubs folder out of LD_LIBRARY_PATH (or of ld.so.conf); keep it only in the link command (-L).
-
-    When it is wrong: never seen; error 34 comes from the stub alone.
-
-    Sources: cuda.h, CUDA_ERROR_STUB_LIBRARY (34).
-    """
-    texts = (*_cu_init_is(case, CUDA_ERROR_STUB_LIBRARY), *seen(case, "stub-libcuda"))
-    winner = next((copy for copy in maybe(case.snapshot.driver.libcuda_copies) or () if copy.wins), None)
-    stub_wins = winner is not None and winner.origin is LibraryOrigin.STUB
-    if not texts and not (stub_wins and not driver_works(case.snapshot)):
-        if isinstance(case.snapshot.driver.libcuda_copies, Missing) and isinstance(case.snapshot.driver.cu_init, Missing):
-            known(case.snapshot.driver.libcuda_copies)
-        return
-    place = f": {winner.path}, found through {winner.via}" if winner is not None and stub_wins else ""
-    yield Problem(
-        subject="libcuda.so.1",
-        what="The toolkit's link-time stub of libcuda is loaded instead of the driver's library" + (place or "") + ".",
-        why="The stub only satisfies the linker; at run time every call fails with error 34.",
-        evidence=texts,
-        remedies=fixes.drop_from_library_path(case, "stubs", winner.path if winner is not None and stub_wins else None),
-    )
-
-
-def system_driver_mismatch(case: Case) -> Iterable[Problem]:
-    """The loaded libcuda does not belong to the loaded kernel driver (error 803).
-
-    What it checks: cuInit's error 803 and its text, and the versions of the libcuda copies found.
-
-    Why it matters: libcuda and the kernel driver must be of one release, apart from supported cuda-compat packages that are
-    newer than the kernel driver. A compat or left-over libcuda that is older than the kernel driver gives this error.
-
-    How to fix: let the loader find the driver's own libcuda first: remove the cuda-compat folder from LD_LIBRARY_PATH or
-    ld.so.conf, or remove the left-over package.
-
-    When it is wrong: right after a driver upgrade without a reboot the same error can come from the mismatch that
-    nvml-version-mismatch names.
-
-    Sources: cuda.h, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803); CUDA Compatibility guide, FAQ.
-    """
-    texts = (*_cu_init_is(case, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH), *seen(case, "cuda-error-803"))
-    if not texts:
-        if isinstance(case.snapshot.driver.cu_init, Missing):
-            known(case.snapshot.driver.cu_init)
-        return
-    winner = next((copy for copy in maybe(case.snapshot.driver.libcuda_copies) or () if copy.wins), None)
-    release = maybe(case.snapshot.driver.driver_release)
-    which = f" The loader picks {winner.path} ({winner.origin.value})." if winner is not None else ""
-    yield Problem(
-        subject="libcuda.so.1",
-        what="The loaded libcuda does not belong to the loaded kernel driver"
-        + (f" {release}" if release is not None else "")
-        + "."
-        + which,
-        why="cuInit fails with error 803 where libcuda is older than the kernel driver or of another, unsupported release.",
-        evidence=(*texts, *evidence("driver.driver_release", case.snapshot.driver.driver_release)),
-        remedies=(*fixes.drop_from_library_path(case, "compat", winner.path if winner is not None else None),),
-        references=(COMPATIBILITY_GUIDE,),
-    )
-
-
-def forward_compat_unsupported(case: Case) -> Iterable[Problem]:
-    """A cuda-compat libcuda was used on hardware or a driver branch that forward compatibility does not cover (error 804).
-
-    What it checks: cuInit's error 804 and its text.
-
-    Why it matters: cuda-compat packages work on data-centre GPUs (and selected others) with certain driver branches only;
-    elsewhere cuInit refuses.
-
-    How to fix: take the compat library out of the way so that the driver's own is used, with a runtime that this driver
-    serves; or update the driver.
-
-    When it is wrong: an image that sets the compat folder by itself hides the cause; cuda-compat-in-image then names it.
-
-    Sources: cuda.h, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804); CUDA Compatibility guide, Forward Compatibility.
-    """
-    texts = (*_cu_init_is(case, CUDA_ERROR_COMPAT_NOT_SUPPORTED), *seen(case, "forward-compat-unsupported"))
-    if not texts:
-        if isinstance(case.snapshot.driver.cu_init, Missing):
-            known(case.snapshot.driver.cu_init)
-        return
-    yield Problem(
-        subject="libcuda.so.1",
-        what="A cuda-compat libcuda (forward compatibility) is loaded on a GPU or driver branch that does not support it.",
-        why="Forward compatibility covers data-centre GPUs with certain driver branches only; elsewhere cuInit fails with error 804.",
-        evidence=(*texts, *evidence("driver.driver_release", case.snapshot.driver.driver_release)),
-        remedies=(*fixes.drop_from_library_path(case, "compat", None), *fixes.update_driver(case, None)),
-        references=(COMPATIBILITY_GUIDE,),
-    )
-
-
-def no_device_visible(case: Case) -> Iterable[Problem]:
-    """CUDA sees no device although an NVIDIA GPU is present.
-
-    What it checks: cuInit's error 100, a device count of 0, and error texts that say "no CUDA-capable device is detected".
-
-    Why it matters: a program then falls back to the CPU or stops. The cause is nearly always another finding (hidden by
-    CUDA_VISIBLE_DEVICES, a driver fault, a container without access), which is then shown as the root.
-
-    How to fix: mend the root cause named; without one, look at the kernel log.
-
-    When it is wrong: on a machine without a GPU this is expected, and the rule does not speak.
-
-    Sources: cuda.h, CUDA_ERROR_NO_DEVICE (100).
-    """
-    driver = case.snapshot.driver
-    texts = (*_cu_init_is(case, CUDA_ERROR_NO_DEVICE), *seen(case, "cuda-error-100", "torch-no-gpu-visible", "smi-no-devices"))
-    presence = case.gpu_presence
-    if presence is Presence.NO:
-        raise NotApplicableError("no NVIDIA GPU")
-    if presence is not Presence.YES and case.saw("arch-list-empty-no-gpu"):
-        raise NotApplicableError("a build where no GPU is meant to be visible")
-    count = driver.visible_device_count
-    if isinstance(count, Known) and count.value == 0:
-        texts = (*evidence("driver.visible_device_count", count), *texts)
-    if not texts:
-        if isinstance(count, Missing) and isinstance(driver.cu_init, Missing):
-            known(driver.cu_init)
-        return
-    yield Problem(
-        subject="CUDA",
-        what=f"CUDA sees no device, although {_seen_gpus(case)}.",
-        why="Programs that ask for a GPU stop, or silently use the CPU.",
-        evidence=texts,
-        confidence=Confidence.CERTAIN if presence is Presence.YES else Confidence.LIKELY,
-        remedies=(
-            Remedy(
-                Fix(
-                    title="See what the kernel driver says about the GPU",
-                    commands=("sudo dmesg | grep -iE 'nvrm|xid' | tail -20",),
-                    needs_root=True,
-                )
-            ),
-        ),
-    )
-
-
-def _seen_gpus(case: Case) -> str:
-    listed = gpus(case.snapshot)
-    if listed:
-        return f"{len(listed)} GPU{'s are' if len(listed) > 1 else ' is'} listed by the driver's tools"
-    return "an NVIDIA GPU is in the machine" if case.gpu_presence is Presence.YES else "one was expected"
-
-
-def nvidia_smi_hangs(case: Case) -> Iterable[Problem]:
-    """nvidia-smi does not return.
-
-    What it checks: whether nvidia-smi ended within its time.
-
-    Why it matters: a wedged driver or a failing GPU makes every tool that asks it hang; jobs then hang as well. It can also
-    be slow by nature: on a machine without persistence mode the first call initialises all GPUs.
-
-    How to fix: look at the kernel log for Xid and NVRM lines; a GPU that does not answer usually needs a reset or a reboot.
-
-    When it is wrong: on a machine with many GPUs and no persistence mode a healthy first call can take longer; ask again
-    with --timeout.
-
-    Sources: nvidia-smi manual, persistence mode.
-    """
-    fact = case.snapshot.driver.nvidia_smi
-    if isinstance(fact, Missing) and fact.reason is MissingReason.TIMEOUT:
-        yield Problem(
-            subject="nvidia-smi",
-            what=f"nvidia-smi did not return: {fact.detail or 'no answer within its time'}.",
-            why="A wedged driver or a GPU that does not answer makes it hang, and jobs with it; what depends on it could not be determined.",
-            evidence=(Evidence(fact="driver.nvidia_smi", value=fact.detail or "timeout", source=fact.source or "nvidia-smi"),),
-            severity=Severity.WARNING,
-            confidence=Confidence.CERTAIN,
-            remedies=(
-                Remedy(
-                    Fix(
-                        title="See what the kernel says",
-                        commands=("sudo dmesg | grep -iE 'nvrm|xid' | tail -20",),
-                        needs_root=True,
-                    )
-                ),
-                Remedy(Fix(title="Give a slow first initialisation more time", commands=("cudadoctor check --timeout 60",))),
-            ),
-        )
-    elif isinstance(fact, Missing) and fact.reason not in (MissingReason.NOT_FOUND, MissingReason.FAILED):
-        known(fact)
-
-
-def driver_call_hangs(case: Case) -> Iterable[Problem]:
-    """A call into the driver's libraries does not return, or kills the process that makes it.
-
-    What it checks: whether nvmlInit and cuInit, each made in a child process, came back.
-
-    Why it matters: every program that makes the call will hang or die in it: for cuInit all that use CUDA, for nvmlInit NCCL
-    and monitors.
-
-    How to fix: look at the kernel log; processes stuck in the driver (state D) and Xid lines say which GPU; a reset or reboot
-    clears it.
-
-    When it is wrong: a very slow first initialisation of many GPUs without persistence mode; ask again with --timeout.
-
-    Sources: CUDA driver API, cuInit; NVML API, nvmlInit.
-    """
-    of_cuda = "Every CUDA program here will meet the same."
-    of_nvml = "Every program that asks NVML will meet the same: nvidia-smi, NCCL, monitors. CUDA itself does not call it."
-    for name, path, fact, why in (
-        ("cuInit", "driver.cu_init", case.snapshot.driver.cu_init, of_cuda),
-        ("nvmlInit", "driver.nvml", case.snapshot.driver.nvml, of_nvml),
-    ):
-        if isinstance(fact, Missing) and fact.reason in (MissingReason.TIMEOUT, MissingReason.CRASHED):
-            verb = "does not return" if fact.reason is MissingReason.TIMEOUT else "kills the process that calls it"
-            yield Problem(
-                subject=name,
-                what=f"{name} {verb}: {fact.detail}." if fact.detail else f"{name} {verb}.",
-                why=why,
-                evidence=(Evidence(fact=path, value=fact.detail or fact.reason.value, source=fact.source or "child process"),),
-                severity=Severity.WARNING if fact.reason is MissingReason.TIMEOUT else Severity.ERROR,
-                remedies=(
-                    Remedy(
-                        Fix(
-                            title="See what the kernel says",
-                            commands=("sudo dmesg | grep -iE 'nvrm|xid' | tail -20",),
-                            needs_root=True,
-                        )
-                    ),
-                ),
-            )
-
-
-def cuda_init_fails(case: Case) -> Iterable[Problem]:
-    """cuInit fails with an error that no other rule explains.
-
-    What it checks: any code other than 0 that the driver's cuInit returned.
-
-    Why it matters: no CUDA program can start.
-
-    How to fix: `cudadoctor explain CODE` lists the known causes of the code.
-
-    When it is wrong: where another finding names the cause, this one is shown as its consequence.
-
-    Sources: matrices/cuda_errors.toml.
-    """
-    status = known(case.snapshot.driver.cu_init)
-    if status.code in (0, CUDA_ERROR_NO_DEVICE):
-        return
-    yield Problem(
-        subject="CUDA",
-        what=f"cuInit fails with error {_words(status)}.",
-        why="No CUDA program can start.",
-        evidence=evidence("driver.cu_init", case.snapshot.driver.cu_init, value=_words(status)),
-        remedies=(
-            Remedy(
-                Fix(title="See the known causes of this error", commands=(f"cudadoctor explain {status.code}",), where=Where.HOST)
-            ),
-        ),
-    )
-
-
-def driver_sources_disagree(case: Case) -> Iterable[Problem]:
-    """Two sources give different releases for the driver.
-
-    What it checks: the releases that procfs (the kernel module), NVML and nvidia-smi report.
-
-    Why it matters: libraries of one release with a kernel module of another do not work together; the next program may fail
-    with a version mismatch.
-
-    How to fix: reboot, or install one release of all parts of the driver.
-
-    When it is wrong: in WSL2 nvidia-smi's own version differs from the Windows driver's; only the driver's is compared.
-
-    Sources: NVIDIA driver installation guide.
-    """
-    release = case.snapshot.driver.driver_release
-    value = known(release)
-    different = [other for other in (release.others if isinstance(release, Known) else ()) if other.value != value.text]
-    if different:
-        said = ", ".join(f"{other.source} {other.value}" for other in different)
-        source = release.source if isinstance(release, Known) else ""
-        yield Problem(
-            subject="driver",
-            what=f"The sources disagree on the driver's release: {source} {value}, {said}.",
-            why="Parts of two releases are installed; they work together only by luck, or not at all.",
-            evidence=evidence("driver.driver_release", release),
-            remedies=fixes.reload_driver(case),
-        )
-
-
-BREAKS_CUINIT = (
-    "nvml-version-mismatch",
-    "kernel-module-not-loaded",
-    "driver-too-old",
-    "stub-libcuda",
-    "system-driver-mismatch",
-    "forward-compat-unsupported",
-    "cuda-compat-in-image",
-    "fabric-manager-not-running",
-    "uvm-device-missing",
-    "uvm-broken-after-suspend",
-    "device-permission",
-    "nvml-unknown-cgroup",
-    "container-gpus-flag-missing",
-    "wsl-linux-driver-installed",
-    "wsl-libcuda-path",
-    "wsl-windows-build-unsupported",
-    "xid-bus-error",
-    "mig-misconfigured",
-    "visible-devices-invalid",
-    "visible-devices-hide-all",
-    "mps-connection-failed",
-    "container-visible-devices-none",
-    "container-driver-libs-not-on-path",
-    "driver-capabilities-missing",
-    "driver-libs-in-image",
-    "wsl-adapter-failed",
-    "driver-userspace-missing",
-    "gpu-init-failed",
-    "gsp-failure",
-    "gsp-firmware-missing",
-    "gpu-bound-to-vfio",
-    "gpu-dropped-by-driver",
-    "driver-older-than-gpu",
-    "open-module-gpu-unsupported",
-    "proprietary-module-gpu-unsupported",
-    "nvml-unknown-error",
-    "wsl-generation-one",
-    "wsl-adapter-failed",
-)
-"""Names of findings each of which makes cuInit fail or show no device."""
-
 WHY_NO_MODULE = (
     "secure-boot-blocking",
     "kernel-module-missing-for-kernel",
@@ -815,90 +383,6 @@ RULES = (
         "The nvidia kernel module is not loaded",
         kernel_module_not_loaded,
         explained_by=WHY_NO_MODULE,
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD110",
-        "libcuda-missing",
-        Severity.ERROR,
-        "The driver library libcuda.so.1 cannot be loaded",
-        libcuda_missing,
-        explained_by=(
-            "container-gpus-flag-missing",
-            "container-visible-devices-none",
-            "container-driver-libs-not-on-path",
-            "driver-capabilities-missing",
-            "wsl-libcuda-path",
-            "driver-userspace-missing",
-            "no-nvidia-gpu",
-        ),
-        essential=True,
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD111", "stub-libcuda", Severity.ERROR, "The toolkit's stub libcuda is loaded at run time", stub_libcuda, needs_gpu=True
-    ),
-    Rule(
-        "CD112",
-        "system-driver-mismatch",
-        Severity.ERROR,
-        "libcuda does not belong to the kernel driver (803)",
-        system_driver_mismatch,
-        explained_by=("cuda-compat-in-image", "driver-libs-in-image", "nvml-version-mismatch"),
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD113",
-        "forward-compat-unsupported",
-        Severity.ERROR,
-        "cuda-compat on hardware that does not allow it (804)",
-        forward_compat_unsupported,
-        explained_by=("nvml-version-mismatch",),
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD118",
-        "nvidia-smi-hangs",
-        Severity.WARNING,
-        "nvidia-smi does not return",
-        nvidia_smi_hangs,
-        essential=True,
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD119",
-        "driver-call-hangs",
-        Severity.WARNING,
-        "A call into the driver hangs or crashes",
-        driver_call_hangs,
-        essential=True,
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD120",
-        "driver-sources-disagree",
-        Severity.WARNING,
-        "Sources disagree on the driver's release",
-        driver_sources_disagree,
-        explained_by=("nvml-version-mismatch",),
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD124",
-        "cuda-init-fails",
-        Severity.ERROR,
-        "cuInit fails with an error no other rule explains",
-        cuda_init_fails,
-        explained_by=BREAKS_CUINIT,
-        needs_gpu=True,
-    ),
-    Rule(
-        "CD125",
-        "no-device-visible",
-        Severity.ERROR,
-        "CUDA sees no device",
-        no_device_visible,
-        explained_by=(*BREAKS_CUINIT, "libcuda-missing", "no-nvidia-gpu", "cpu-only-torch", "amd-gpu-no-cuda"),
         needs_gpu=True,
     ),
 )

@@ -8,19 +8,10 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import DeviceNode, LibraryOrigin, Platform
 from cudadoctor.rules import driver_fixes, fixes
-from cudadoctor.rules.circumstances import (
-    as_evidence,
-    container_shown,
-    cu_init_code,
-    cu_init_evidence,
-    in_wsl,
-    on_windows,
-)
-from cudadoctor.rules.driver import (
-    CUDA_ERROR_UNKNOWN,
-    seen,
-)
+from cudadoctor.rules.circumstances import container_shown, cu_init_code, in_wsl, on_windows
+from cudadoctor.rules.driver_answers import CUDA_ERROR_UNKNOWN
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, cu_init_evidence, seen
 from cudadoctor.rules.questions import driver_works, gpus, in_container, platform
 
 UVM = "/dev/nvidia-uvm"

@@ -8,9 +8,9 @@ from cudadoctor.model.fact import Known, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import ErrorSeen
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import as_evidence, started_with_gpu, variable_evidence, variables
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.circumstances import started_with_gpu, variables
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
+from cudadoctor.rules.evidence import as_evidence, seen, variable_evidence
 from cudadoctor.rules.questions import driver_works, gpu_name, gpus
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"

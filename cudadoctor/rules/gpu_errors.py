@@ -9,8 +9,9 @@ from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Gpu
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import as_evidence, container_shown
+from cudadoctor.rules.circumstances import container_shown
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence
 from cudadoctor.rules.questions import gpu_name, gpus, subject
 
 XID_BUS = 79

@@ -10,16 +10,10 @@ from cudadoctor.model.finding import Evidence, Severity
 from cudadoctor.model.snapshot import Platform
 from cudadoctor.model.versions import DottedVersion
 from cudadoctor.rules import driver_fixes, fixes
-from cudadoctor.rules.circumstances import (
-    as_evidence,
-    cu_init_code,
-    cu_init_evidence,
-)
-from cudadoctor.rules.driver import (
-    CUDA_ERROR_SYSTEM_NOT_READY,
-    seen,
-)
+from cudadoctor.rules.circumstances import cu_init_code
+from cudadoctor.rules.driver_answers import CUDA_ERROR_SYSTEM_NOT_READY
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, cu_init_evidence, seen
 from cudadoctor.rules.questions import driver_works, gpu_name, gpus, in_container, platform
 
 FABRIC_CHIPS = ("v100", "a100", "a800", "h100", "h800", "h200", "h20", "b100", "b200", "b300")

@@ -12,8 +12,8 @@ from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import ModuleFlavour, PciDevice
 from cudadoctor.model.versions import ComputeCapability
 from cudadoctor.rules import driver_fixes, fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
     GpuWithCapability,

@@ -10,8 +10,8 @@ from cudadoctor.model.finding import Evidence, Fix, Severity
 from cudadoctor.model.snapshot import HostCompiler, Platform
 from cudadoctor.model.versions import CudaVersion, DottedVersion
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.fixes import here
 from cudadoctor.rules.questions import environment, platform
 from cudadoctor.rules.toolkit_questions import (

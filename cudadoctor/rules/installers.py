@@ -14,10 +14,8 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform
 from cudadoctor.model.versions import DottedVersion
 from cudadoctor.rules import fixes
-from cudadoctor.rules.circumstances import as_evidence
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
-from cudadoctor.rules.frameworks import NOT_COMPILED
+from cudadoctor.rules.evidence import as_evidence, seen
 from cudadoctor.rules.package_fixes import install_companions
 from cudadoctor.rules.questions import (
     platform,
@@ -28,6 +26,7 @@ from cudadoctor.rules.software_questions import (
     reading,
     version_of,
 )
+from cudadoctor.rules.torch_questions import NOT_COMPILED
 
 TORCH_NAMES = ("torch", "torchvision", "torchaudio")
 CUDA_TAG = re.compile(r"\+cu\d{2,3}\b")

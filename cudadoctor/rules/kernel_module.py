@@ -8,8 +8,8 @@ from cudadoctor.model.fact import Fact, Known, Missing, MissingReason, known, ma
 from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.rules import driver_fixes, fixes
 from cudadoctor.rules.circumstances import in_wsl, on_windows
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import (
     NVIDIA_VENDOR,
     driver_works,

@@ -8,7 +8,7 @@ from cudadoctor.model.fact import maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import ApiStatus
-from cudadoctor.rules.driver import BREAKS_CUINIT
+from cudadoctor.rules.driver_answers import BREAKS_CUINIT
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
 from cudadoctor.rules.gpu_state import starved_by_others
 from cudadoctor.rules.questions import gpus, identity

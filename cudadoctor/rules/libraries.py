@@ -10,8 +10,8 @@ from cudadoctor.model.fact import Known, Missing, MissingReason, known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Package, Platform, SearchFolder, Snapshot
 from cudadoctor.rules import binaries, library_fixes, toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import Presence, platform, torch
 from cudadoctor.rules.toolkit_questions import (
     build_toolkit,

@@ -10,8 +10,8 @@ from cudadoctor.model.finding import Fix, Severity
 from cudadoctor.model.snapshot import Platform
 from cudadoctor.model.versions import CudaVersion, VersionError
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.fixes import here
 from cudadoctor.rules.host_compilers import compiler_evidence, fit_of, judged
 from cudadoctor.rules.questions import platform

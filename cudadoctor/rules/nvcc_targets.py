@@ -13,8 +13,8 @@ from cudadoctor.model.snapshot import ErrorSeen, Toolkit
 from cudadoctor.model.versions import ComputeCapability, CudaVersion
 from cudadoctor.rules import toolkit_fixes
 from cudadoctor.rules.arch_lists import LISTS, TORCH_LIST, capabilities_in
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.fixes import here
 from cudadoctor.rules.questions import environment, gpus_with_capability
 from cudadoctor.rules.toolkit_questions import (

@@ -11,9 +11,9 @@ from cudadoctor.model.snapshot import ErrorSeen, Package, TorchBuild
 from cudadoctor.model.versions import CudaVersion, DottedVersion
 from cudadoctor.rules import fixes
 from cudadoctor.rules.binaries import of_other_cuda_major
-from cudadoctor.rules.circumstances import as_evidence
 from cudadoctor.rules.companion_questions import misfits
 from cudadoctor.rules.engine import Case, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence
 from cudadoctor.rules.library_fixes import cuda_majors
 from cudadoctor.rules.package_fixes import install_companions
 from cudadoctor.rules.questions import (

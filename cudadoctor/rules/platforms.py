@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from cudadoctor.model.fact import known
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.snapshot import Platform, TorchBuild
-from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, as_evidence, cpu_is_meant, remarks_without_gpu
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.circumstances import NO_DRIVER_IN_REACH, cpu_is_meant, remarks_without_gpu
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, seen
 from cudadoctor.rules.questions import AMD_VENDOR, Presence, pci_gpus, platform, torch, torch_build
 
 WANTS_CUDA = (*NO_DRIVER_IN_REACH, "torch-not-compiled-with-cuda", "smi-cannot-communicate", "cpu-only-tensorflow")

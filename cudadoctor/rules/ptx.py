@@ -8,8 +8,8 @@ from cudadoctor.model.fact import known, maybe
 from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.versions import ComputeCapability, CudaVersion
 from cudadoctor.rules import binaries, toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.fixes import update_driver
 from cudadoctor.rules.questions import (
     gpus_with_capability,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cudadoctor.compat import is_tegra
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.platforms import DriverPlatform, WheelPlatform
 from cudadoctor.model.fact import NOT_ASKED, Fact, Known, Missing, MissingReason, known, maybe
@@ -111,6 +112,13 @@ def gpus_with_capability(case: Case) -> tuple[GpuWithCapability, ...]:
         if isinstance(fact, Known):
             found.append(GpuWithCapability(gpu, fact.value, fact))
     return tuple(found)
+
+
+def on_tegra(case: Case) -> bool:
+    """Is this a Tegra board, whose wheels are those for aarch64 whether or not the text says so?"""
+    return maybe(case.snapshot.host.jetson) is not None or any(
+        is_tegra(gpu.compute_capability) for gpu in gpus_with_capability(case)
+    )
 
 
 def torch_version_text(build: Torch) -> str:

@@ -10,9 +10,9 @@ from cudadoctor.model.finding import Evidence, Severity
 from cudadoctor.model.proof import ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import TorchBuild
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import variable_evidence, variables
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.circumstances import variables
 from cudadoctor.rules.engine import Case, Problem, Rule
+from cudadoctor.rules.evidence import seen, variable_evidence
 from cudadoctor.rules.questions import proofs_with_error, torch, torch_build
 
 MODULE_LOADING = "CUDA_MODULE_LOADING"

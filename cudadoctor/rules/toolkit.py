@@ -10,8 +10,8 @@ from cudadoctor.model.finding import Evidence, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Platform, Snapshot, Toolkit
 from cudadoctor.model.versions import CudaVersion, VersionError
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.planned_questions import builds_without_compiler
 from cudadoctor.rules.questions import platform, torch, torch_cuda_version
 from cudadoctor.rules.toolkit_questions import (

@@ -10,9 +10,9 @@ from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import LibraryOrigin, Toolkit, TorchBuild
 from cudadoctor.model.versions import CudaVersion, SmTarget, VersionError
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.architectures import span
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.architecture_questions import span
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule, evidence
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.planned_questions import builds_with_other_major
 from cudadoctor.rules.questions import (
     GpuWithCapability,

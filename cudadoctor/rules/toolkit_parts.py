@@ -9,8 +9,8 @@ from cudadoctor.model.finding import Confidence, Evidence, Severity
 from cudadoctor.model.snapshot import ErrorSeen, Platform, Toolkit
 from cudadoctor.model.versions import CudaVersion
 from cudadoctor.rules import toolkit_fixes
-from cudadoctor.rules.driver import seen
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Rule
+from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import environment, platform
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,

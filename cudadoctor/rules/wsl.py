@@ -9,17 +9,9 @@ from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity, Where
 from cudadoctor.model.snapshot import ErrorSeen, LibraryOrigin
 from cudadoctor.model.versions import DottedVersion, VersionError
 from cudadoctor.rules import driver_fixes
-from cudadoctor.rules.circumstances import (
-    CUDA_FAILURES,
-    as_evidence,
-    container_shown,
-    cu_init_evidence,
-    cuda_fails,
-    in_wsl,
-    started_without_gpu,
-)
-from cudadoctor.rules.driver import seen
+from cudadoctor.rules.circumstances import CUDA_FAILURES, container_shown, cuda_fails, in_wsl, started_without_gpu
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.evidence import as_evidence, cu_init_evidence, seen
 from cudadoctor.rules.questions import driver_works
 
 WSL_FOLDER = "/usr/lib/wsl/lib"

@@ -30,6 +30,8 @@ SPREAD_OF_DEVIATION = 1.4826
 
 Kernel = tuple[str, str, str, str]
 """Layer, kernel, target, compiler."""
+BETWEEN_GPUS = frozenset({"peer", "nccl"})
+"""Layers whose times belong to links, which differ within one machine as its topology does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Timings:
         names = {gpu.index: gpu.name.text for gpu in report.snapshot.gpus.value or ()}
         times: dict[int, dict[Kernel, float]] = {}
         for proof in report.proofs:
-            time = proof.run_ms
+            time = None if proof.layer in BETWEEN_GPUS else proof.run_ms
             if time is None or proof.gpu is None or proof.outcome != PASSED or not SHORTEST_MS < time < LONGEST_MS:
                 continue
             kernel = (proof.layer, proof.kernel, proof.target or "", proof.compiler or "")

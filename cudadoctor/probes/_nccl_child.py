@@ -21,6 +21,7 @@ LIMIT = timedelta(minutes=10)
 CHECKED_NUMBERS = 1_000_003
 """Of float32; no multiple of any block size, so that tails are checked too."""
 TIMED_BYTES = 64 << 20
+LONGEST_PARTING_S = 5.0
 WARM_UPS, TIMED_RUNS = 2, 5
 
 
@@ -93,6 +94,16 @@ def reduce(emit: Emit, rank: int, world: int, store: str, backend: str, seed: in
         milliseconds = median_ms(torch, distributed, device)
         result.update(run_ms=milliseconds, gb_s=bus_gb_s(milliseconds, world))
     emit("result", **result)
+    part(meeting_place, world)
+
+
+def part(meeting_place: Any, world: int) -> None:
+    """Stay until every rank is done, as others may still read this one's memory; not for ever, as one may have died."""
+    gone = meeting_place.add("done", 1)
+    deadline = time.monotonic() + LONGEST_PARTING_S
+    while gone < world and time.monotonic() < deadline:
+        time.sleep(0.01)
+        gone = meeting_place.add("done", 0)
 
 
 def main(emit: Emit) -> None:

@@ -31,6 +31,8 @@ LEAST_TIME_S = 3.0
 """Below this nothing is started: torch alone needs it."""
 LAST_WORDS_S = 2.0
 """How long the other ranks may still speak once one has failed."""
+OUT_OF_MEMORY = "out of memory"
+"""Words after which nothing is known of the stack: other programs hold the memory."""
 NOT_PROVEN = (ProofOutcome.FAILED, ProofOutcome.UNKNOWN)
 OWN_SETTINGS: Mapping[str, str] = {
     "NCCL_NVLS_ENABLE": "0",
@@ -155,7 +157,8 @@ class NcclGroup:
         refused = end.event("refused")
         if refused is not None:
             words = short(str(refused.get("message")).partition("\n")[0])
-            return self._proof(gpu, ProofOutcome.FAILED, because=f"{end.doing}: {words}", error=api_error(refused))
+            outcome = ProofOutcome.UNKNOWN if OUT_OF_MEMORY in words else ProofOutcome.FAILED
+            return self._proof(gpu, outcome, because=f"{end.doing}: {words}", error=api_error(refused))
         outcome = ProofOutcome.FAILED if end.crashed else ProofOutcome.UNKNOWN
         return self._proof(gpu, outcome, because=f"{end.doing}: {end.unsaid}")
 

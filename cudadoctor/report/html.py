@@ -33,6 +33,7 @@ _VERDICTS = {
     Verdict.UNDETERMINED: (Mark.UNKNOWN, "Undetermined"),
 }
 _PROVES = {
+    "Links": (ProofLayer.PEER,),
     "Driver": (ProofLayer.DRIVER_JIT,),
     "Toolkit": (ProofLayer.NVRTC, ProofLayer.NVCC),
     "torch": (ProofLayer.TORCH,),

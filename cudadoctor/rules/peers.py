@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from cudadoctor.gpu.copy_names import DIRECT
 from cudadoctor.model.finding import Evidence, Fix, Severity
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
+from cudadoctor.rules.gpu_state import starved_by_others
 from cudadoctor.rules.kernels import NO_DEVICE_CAUSES, proof_words
 from cudadoctor.rules.questions import gpus, identity
 
@@ -93,7 +96,7 @@ def peer_copy_fails(case: Case) -> Iterable[Problem]:
     Sources: CUDA C++ Programming Guide, IOMMU on Linux; NCCL User Guide, GPU troubleshooting.
     """
     tried = copies(case)
-    failed = [proof for proof in tried if proof.outcome is ProofOutcome.FAILED]
+    failed = [proof for proof in tried if proof.outcome is ProofOutcome.FAILED and not _starved(case, proof)]
     for subject, numbers, group in by_culprit(failed, tried):
         yield Problem(
             subject=subject,
@@ -103,6 +106,11 @@ def peer_copy_fails(case: Case) -> Iterable[Problem]:
             remedies=_remedies(group),
             references=(IOMMU_GUIDE, NCCL_GUIDE),
         )
+
+
+def _starved(case: Case, proof: Proof) -> bool:
+    """Did a copy find no memory on a GPU, at either end, that other programs fill?"""
+    return starved_by_others(case, proof) or starved_by_others(case, structs.replace(proof, gpu=proof.peer))
 
 
 def between(case: Case, numbers: Sequence[int], group: Sequence[Proof]) -> str:

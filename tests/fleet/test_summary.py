@@ -14,6 +14,7 @@ from cudadoctor.fleet.summarising import summarise
 from cudadoctor.fleet.summary import FleetSummary
 from cudadoctor.fleet.timings import LEAST_GPUS
 from cudadoctor.model.fact import Known, maybe
+from cudadoctor.model.proof import ProofLayer
 from cudadoctor.model.report import Report
 from cudadoctor.model.versions import DriverRelease
 from tests.fleet.small import NOISY, SLOW, found, small_summary, timed
@@ -103,6 +104,16 @@ def test_a_straggler_is_slow_in_most_kernels_and_a_noisy_value_is_none() -> None
 def test_a_spread_that_is_usual_makes_no_straggler() -> None:
     reports = [timed(f"n{number}", (1 + number / 50,) * 100) for number in range(20)]
     assert summary_of(*reports).stragglers == ()
+
+
+def test_times_of_links_are_not_compared_as_those_of_kernels() -> None:
+    def between_gpus(report: Report) -> Report:
+        proofs = tuple(structs.replace(proof, layer=ProofLayer.PEER, peer=1) for proof in report.proofs)
+        return structs.replace(report, proofs=proofs)
+
+    usual = [between_gpus(timed(f"n{number}")) for number in range(LEAST_GPUS)]
+    summary = summary_of(*usual, between_gpus(timed("slow", (SLOW,) * 100)))
+    assert (summary.stragglers, summary.kernels) == ((), ())
 
 
 def test_few_gpus_have_no_usual_time() -> None:

@@ -81,6 +81,12 @@ def test_an_error_of_nccl_is_kept_for_the_table_of_errors(tmp_path: Path, monkey
     assert words in group.said
 
 
+def test_a_gpu_without_memory_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_group, "LAST_WORDS_S", 0.2)
+    proofs = run(group_of(tmp_path, (0, 1), rank0="CUDA out of memory. Tried to allocate 64.00 MiB."))
+    assert {proof.outcome for proof in proofs} == {U}
+
+
 def test_a_hang_ends_at_the_deadline_and_leaves_nothing_running(tmp_path: Path) -> None:
     started = time.monotonic()
     proofs = run(group_of(tmp_path, (0, 1, 2), rank1="hang"), 5)

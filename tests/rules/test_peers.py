@@ -10,7 +10,7 @@ from msgspec import structs
 
 from cudadoctor.model.fact import maybe
 from cudadoctor.model.finding import Finding, Severity
-from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
+from cudadoctor.model.proof import ApiError, Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.rules.engine import Case, Results, evaluate
 from cudadoctor.rules.peers import culprits
@@ -120,3 +120,16 @@ def test_copies_that_hang_leave_the_verdict_open_and_are_no_error() -> None:
     results = judged(2, hung)
     assert names(results, Severity.ERROR) == []
     assert names(results, Severity.WARNING) == ["proof-undetermined"]
+
+
+def test_a_target_that_others_fill_is_no_fault_of_the_copies() -> None:
+    snapshot = machine(2)
+    listed = tuple(
+        structs.replace(gpu, memory_total_bytes=known(100), memory_used_bytes=known(97 if gpu.index else 3))
+        for gpu in maybe(snapshot.gpus) or ()
+    )
+    full = ApiError(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+    starved = tuple(structs.replace(proof, error=full, because="cuMemAlloc_v2 failed") for proof in copies(2, lambda a, b: True))
+    results = evaluate(Case(structs.replace(snapshot, gpus=known(listed)), MATRICES, starved), RULES)
+    assert names(results, Severity.ERROR) == []
+    assert names(evaluate(Case(machine(2), MATRICES, starved), RULES), Severity.ERROR) == ["peer-copy-fails"]

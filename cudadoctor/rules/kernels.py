@@ -160,7 +160,8 @@ def proof_undetermined(case: Case) -> Iterable[Problem]:
     Sources: the child's exit status.
     """
     failed = {(proof.layer, proof.gpu, proof.because) for proof in case.proofs if proof.outcome is ProofOutcome.FAILED}
-    unended = [proof for proof in case.proofs if proof.outcome is ProofOutcome.UNKNOWN]
+    copies = ProofLayer.PEER  # peer-copy-fails says which GPU they have in common
+    unended = [proof for proof in case.proofs if proof.outcome is ProofOutcome.UNKNOWN and proof.layer is not copies]
     group_failed = any(layer is ProofLayer.NCCL for layer, _, _ in failed)
     unknown = [
         proof

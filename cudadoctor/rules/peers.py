@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from cudadoctor.gpu.copy_names import DIRECT
-from cudadoctor.model.finding import Evidence, Fix, Severity
+from cudadoctor.model.finding import Confidence, Evidence, Fix, Severity
 from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.rules.engine import Case, NotApplicableError, Problem, Remedy, Rule, evidence
 from cudadoctor.rules.gpu_state import starved_by_others
@@ -80,7 +80,7 @@ def copy_evidence(case: Case, numbers: Iterable[int], shown: Sequence[tuple[Proo
 
 
 def peer_copy_fails(case: Case) -> Iterable[Problem]:
-    """Data copied from one GPU to another arrive wrong, or the copy is refused.
+    """Data copied from one GPU to another arrive wrong, or the copy is refused or never ends.
 
     What it checks: a copy between every two GPUs, in both directions, over peer access where the driver grants it; every byte is
     compared. A GPU that fails with all others is named alone.
@@ -97,15 +97,19 @@ def peer_copy_fails(case: Case) -> Iterable[Problem]:
     """
     tried = copies(case)
     failed = [proof for proof in tried if proof.outcome is ProofOutcome.FAILED and not _starved(case, proof)]
-    for subject, numbers, group in by_culprit(failed, tried):
-        yield Problem(
-            subject=subject,
-            what=f"Copies {between(case, numbers, group)} fail: {proof_words(group[0])}.",
-            why=_why(tried, group),
-            evidence=copy_evidence(case, numbers, [(proof, proof_words(proof)) for proof in group]),
-            remedies=_remedies(group),
-            references=(IOMMU_GUIDE, NCCL_GUIDE),
-        )
+    unended = [proof for proof in tried if proof.outcome is ProofOutcome.UNKNOWN]
+    for bad, verb, severity in ((failed, "fail", Severity.ERROR), (unended, "did not come to an end", Severity.WARNING)):
+        for subject, numbers, group in by_culprit(bad, tried):
+            yield Problem(
+                subject=subject,
+                what=f"Copies {between(case, numbers, group)} {verb}: {proof_words(group[0])}.",
+                why=_why(tried, group),
+                evidence=copy_evidence(case, numbers, [(proof, proof_words(proof)) for proof in group]),
+                remedies=_remedies(group),
+                severity=severity,
+                confidence=Confidence.CERTAIN if bad is failed else Confidence.POSSIBLE,
+                references=(IOMMU_GUIDE, NCCL_GUIDE),
+            )
 
 
 def _starved(case: Case, proof: Proof) -> bool:
@@ -123,9 +127,11 @@ def between(case: Case, numbers: Sequence[int], group: Sequence[Proof]) -> str:
 
 def _why(tried: Sequence[Proof], group: Sequence[Proof]) -> str:
     if len(group) == len(tried):
-        return "All copies between GPUs fail, so the fault is not in one GPU: look at the IOMMU, the firmware and the fabric."
+        return "That is so of all copies between GPUs, so the fault is not in one GPU: look at the IOMMU, the firmware and the fabric."
     right = sum(proof.outcome is ProofOutcome.PASSED for proof in tried)
-    return f"{len(group)} of {len(tried)} copies fail and {right} are right, so the fault is where these GPUs are attached."
+    return (
+        f"That is so of {len(group)} of {len(tried)} copies, and {right} are right: the fault is where these GPUs are attached."
+    )
 
 
 def _remedies(group: Sequence[Proof]) -> tuple[Remedy, ...]:

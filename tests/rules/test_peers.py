@@ -73,7 +73,7 @@ def test_one_sick_gpu_among_many_is_named_alone(count: int) -> None:
     (finding,) = findings(results)
     assert finding.subject == "GPU 2" and finding.root
     assert f"GPU 2 (NVIDIA H200, {uuid(2)}, {address(2)}) and every other GPU fail: {WRONG}" in finding.what
-    assert f"{2 * (count - 1)} of {count * (count - 1)} copies fail" in finding.why
+    assert f"That is so of {2 * (count - 1)} of {count * (count - 1)} copies" in finding.why
     assert {item.fact for item in finding.evidence} == {"proofs.peer.peer-copy", "gpus[2].uuid", "gpus[2].pci_bus_id"}
 
 
@@ -119,7 +119,14 @@ def test_copies_that_hang_leave_the_verdict_open_and_are_no_error() -> None:
     )
     results = judged(2, hung)
     assert names(results, Severity.ERROR) == []
-    assert names(results, Severity.WARNING) == ["proof-undetermined"]
+    assert names(results, Severity.WARNING) == ["peer-copy-fails"]
+    assert "did not come to an end: gave no answer within 5.0 s" in findings(results)[0].what
+
+
+def test_the_gpu_that_hangs_is_named_alone() -> None:
+    hung = tuple(structs.replace(p, outcome=U, because="hung") if 3 in (p.gpu, p.peer) else p for p in copies(8))
+    (finding,) = findings(judged(8, hung))
+    assert (finding.subject, finding.severity) == ("GPU 3", Severity.WARNING)
 
 
 def test_a_target_that_others_fill_is_no_fault_of_the_copies() -> None:

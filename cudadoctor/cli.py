@@ -19,6 +19,7 @@ from cudadoctor.cli_options import (
     BuildOption,
     DockerfileOption,
     DriverOption,
+    EngineName,
     FailOn,
     FailOnOption,
     FleetFormat,
@@ -428,6 +429,53 @@ def fleet_summary(
 
     options = OutputOptions(format.value, output, fail_on.value, quiet, verbose)
     raise typer.Exit(command.run(command.SummaryOptions(tuple(paths), nodes, options)))
+
+
+@fleet.command("run")
+def fleet_run(
+    engine: Annotated[EngineName, typer.Argument(help="What runs a command on each node.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the reports go; new, or empty.")],
+    engine_options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTION...]", help="Options of srun or ssh, such as -- --partition=gpu.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option("--nodes", metavar="LIST|FILE", help="These nodes, as node[01-16]; default: all that Slurm or Ray has."),
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option("--command", help="How cudadoctor is called on a node; default: as here, for ssh by its name.")
+    ] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Do not run kernels on the GPUs.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86400, help="Deadline of the check on each node.")
+    ] = 30.0,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=1, max=86400, help="How long a node may take to be free and start.")
+    ] = 60.0,
+    at_once: Annotated[int, typer.Option("--at-once", metavar="N", min=1, max=1024, help="Nodes asked side by side.")] = 32,
+    format: Annotated[FleetFormat, typer.Option("--format", help="How to print the summary.")] = FleetFormat.TEXT,
+    output: OutputOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Run `check` on every node, keep one report a node, and sum up; a node without a report is named with the reason."""
+    from cudadoctor.commands import fleet_run as command_module
+    from cudadoctor.commands.output import OutputOptions
+
+    options = command_module.RunOptions(
+        engine=command_module.Engine(engine.value),
+        folder=folder,
+        nodes=nodes,
+        command=command,
+        run_kernels=not no_run,
+        timeout_s=timeout,
+        start_s=wait,
+        at_once=at_once,
+        engine_options=tuple(engine_options or ()),
+        output=OutputOptions(format.value, output, fail_on.value, quiet, verbose),
+    )
+    raise typer.Exit(command_module.run(options))
 
 
 @app.command(rich_help_panel=MEASURE)

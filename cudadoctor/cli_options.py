@@ -46,6 +46,14 @@ class FleetFormat(str, Enum):
     PROMETHEUS = "prometheus"
 
 
+class EngineName(str, Enum):
+    """What `fleet run` runs a command on a node by."""
+
+    SLURM = "slurm"
+    SSH = "ssh"
+    RAY = "ray"
+
+
 class ArchStyleName(str, Enum):
     """How `archs` writes its list."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from cudadoctor.fleet.hostlist import HostlistError, nodes_of
 from cudadoctor.fleet.summarising import summarise
 from cudadoctor.fleet.summary import FleetSummary
 
-__all__ = ["SummaryOptions", "exit_code", "run"]
+__all__ = ["SummaryOptions", "exit_code", "run", "sum_up"]
 
 RENDERERS: Mapping[str, str] = {
     "text": "cudadoctor.report.fleet_text",
@@ -41,21 +41,25 @@ class SummaryOptions:
 
 def run(options: SummaryOptions) -> ExitCode:
     """Read, sum up, print."""
-    started = time.perf_counter()
     try:
-        expected = nodes_of(options.nodes) if options.nodes is not None else ()
-        gathered = Gathered()
-        gathered.add_all(read_all(options.paths))
-        summary = structs.replace(
-            summarise(gathered, expected),
-            seconds=round(time.perf_counter() - started, 3),
-            peak_memory_bytes=peak_memory_bytes(),
-        )
-        render: Callable[..., str] = import_module(RENDERERS[options.output.format]).render
-        write(render(summary, render_options(options.output)), options.output.path)
+        return sum_up(options, nodes_of(options.nodes) if options.nodes is not None else ())
     except (HostlistError, OutputError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
+
+
+def sum_up(options: SummaryOptions, expected: Sequence[str]) -> ExitCode:
+    """The summary of all reports, with the nodes of `expected` that gave none; raises OutputError."""
+    started = time.perf_counter()
+    gathered = Gathered()
+    gathered.add_all(read_all(options.paths))
+    summary = structs.replace(
+        summarise(gathered, expected),
+        seconds=round(time.perf_counter() - started, 3),
+        peak_memory_bytes=peak_memory_bytes(),
+    )
+    render: Callable[..., str] = import_module(RENDERERS[options.output.format]).render
+    write(render(summary, render_options(options.output)), options.output.path)
     return exit_code(summary, options.output.fail_on)
 
 

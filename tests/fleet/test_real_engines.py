@@ -1,0 +1,92 @@
+"""`fleet run` on a Slurm and on a Ray cluster that really run on this machine; docs/fleet_engines.md says how to start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudadoctor.exit_codes import ExitCode
+
+
+def run(*arguments: str, ray_address: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "cudadoctor", "fleet", "run", *arguments, "--no-run", "--format", "json"]
+    env = {**os.environ, **({"RAY_ADDRESS": ray_address} if ray_address else {})}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240, env=env)
+
+
+def silent(folder: Path) -> dict[str, str]:
+    return dict(line.split("\t", 1) for line in (folder / "no-report.txt").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def slurm_up() -> list[str]:
+    """The nodes of a Slurm that are idle."""
+    if shutil.which("sinfo") is None:
+        pytest.skip("no Slurm on this machine")
+    shown = subprocess.run(["sinfo", "-N", "-h", "-t", "idle", "-o", "%N"], capture_output=True, text=True, timeout=30)
+    nodes = sorted(set(shown.stdout.split()))
+    if len(nodes) < 2:
+        pytest.skip(f"fewer than two idle Slurm nodes: {shown.stdout}{shown.stderr}")
+    return nodes
+
+
+def test_every_slurm_node_reports(slurm_up: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    run("slurm", str(folder), "--nodes", ",".join(slurm_up))
+    assert sorted(path.stem for path in folder.glob("*.json")) == slurm_up
+    assert {json.loads(path.read_text())["node"] for path in folder.glob("*.json")} == set(slurm_up)
+
+
+def test_a_slurm_node_that_hangs_leaves_no_job_behind(slurm_up: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    arguments = ("--nodes", slurm_up[0], "--wait", "2", "--timeout", "2", "--command", "sh -c 'exec sleep 300'")
+    assert run("slurm", str(folder), *arguments).returncode == ExitCode.UNDETERMINED
+    assert silent(folder)[slurm_up[0]] == "gave no answer within 19 s"
+    left = subprocess.run(["squeue", "-h", "-w", slurm_up[0], "-t", "running"], capture_output=True, text=True, timeout=30)
+    assert left.stdout == ""
+
+
+@pytest.fixture
+def ray_cluster() -> Any:
+    """A cluster of three nodes in processes of this machine."""
+    pytest.importorskip("ray", reason="the extra cudadoctor[ray] is not installed")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+def test_every_ray_node_reports_and_a_dead_one_is_named(ray_cluster: Any, tmp_path: Path) -> None:
+    victim = ray_cluster.add_node(num_cpus=1)
+    ray_cluster.wait_for_nodes()
+    run("ray", str(tmp_path / "all"), ray_address=ray_cluster.address)
+    assert len(list((tmp_path / "all").glob("*.json"))) == 3
+    assert silent(tmp_path / "all") == {}
+    ray_cluster.remove_node(victim)
+    run("ray", str(tmp_path / "rest"), ray_address=ray_cluster.address)
+    assert len(list((tmp_path / "rest").glob("*.json"))) == 2
+    assert [because.split(":")[0] for because in silent(tmp_path / "rest").values()] == ["Ray says that it is dead"]
+
+
+def test_a_ray_task_that_hangs_is_given_up(ray_cluster: Any, tmp_path: Path) -> None:
+    arguments = ("--wait", "1", "--timeout", "1", "--command", "sh -c 'exec sleep 300'")
+    done = run("ray", str(tmp_path / "reports"), *arguments, ray_address=ray_cluster.address)
+    assert done.returncode == ExitCode.UNDETERMINED
+    assert set(silent(tmp_path / "reports").values()) == {"gave no answer within 16 s"}
+
+
+def test_where_no_ray_answers_the_command_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra cudadoctor[ray] is not installed")
+    done = run("ray", str(tmp_path / "reports"))
+    assert done.returncode == ExitCode.USAGE
+    assert "no Ray cluster answers" in done.stderr

@@ -6,11 +6,11 @@ from __future__ import annotations
 import errno
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, NoReturn, TextIO
 
 import typer
-import typer.core
 
+from cudadoctor.cli_group import ASK, DIAGNOSE, MANY, MEASURE, Grouped
 from cudadoctor.cli_options import (
     ArchStyleName,
     AssumeOption,
@@ -38,8 +38,11 @@ from cudadoctor.cli_options import (
     NodesOption,
     OutputOption,
     PidOption,
+    PlatformOption,
     PolicyOption,
+    PreflightPythonOption,
     PythonOption,
+    PythonVersionOption,
     QuietOption,
     ReportFormat,
     ReportPaths,
@@ -59,24 +62,9 @@ from cudadoctor.interrupts import remembered_interrupts
 
 OUTPUT_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 """Errors of a write to standard output; those of a file carry its name."""
-DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
 
 
-class Grouped(typer.core.TyperGroup):
-    """Lists the commands by what they are for, as `rich_help_panel` of each says, without loading rich."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section a group, in the order of the first command of each."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                group = getattr(command, "rich_help_panel", None) or "Commands"
-                groups.setdefault(str(group), []).append((name, command.get_short_help_str(limit=90)))
-        for group, rows in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(rows)
-
+MATRIX_NAMES = tuple(choice.value for choice in MatrixChoice)
 
 app = typer.Typer(
     name="cudadoctor",
@@ -168,7 +156,7 @@ def preflight(
     build_arg: BuildArgOption = None,
     env: ImageVariableOption = None,
     build: BuildOption = False,
-    python: PythonOption = None,
+    python: PreflightPythonOption = None,
     format: FormatOption = ReportFormat.TEXT,
     output: OutputOption = None,
     select: SelectOption = None,
@@ -218,7 +206,7 @@ def report(
     timeout: TimeoutOption = 30.0,
     node: NodeOption = None,
 ) -> None:
-    """Write `check` as Markdown to paste into a ticket: redacted, details folded, readable back by `triage`."""
+    """Write `check` as Markdown for a ticket: redacted, details folded, readable back by `triage`."""
     from cudadoctor.commands import check as command
 
     raise typer.Exit(
@@ -248,7 +236,7 @@ def triage(
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Diagnose text pasted into a ticket, offline: collect_env, nvidia-smi, tracebacks, logs, our own report."""
+    """Diagnose pasted text offline: collect_env, nvidia-smi, tracebacks, logs, what `report` wrote."""
     from cudadoctor.commands import triage as command
     from cudadoctor.commands.output import OutputOptions
     from cudadoctor.diagnosis import Selection
@@ -310,7 +298,9 @@ def scan(
 
 @app.command(rich_help_panel=ASK)
 def explain(
-    query: Annotated[str, typer.Argument(metavar="X", help="Rule name or code, error code or name, `Xid 79`, or error text.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="X...", help="Rule name or code, error code or name, `Xid 79`, or error text.")
+    ],
 ) -> None:
     """Explain a rule, an error code or an error text."""
     from cudadoctor.commands.explain import NothingKnownError
@@ -318,7 +308,7 @@ def explain(
     from cudadoctor.matrices import Matrices
 
     try:
-        print(explanation(query, Matrices.load()), end="")
+        print(explanation(" ".join(words), Matrices.load()), end="")
     except NothingKnownError as error:
         fail(ExitCode.USAGE, str(error))
 
@@ -334,8 +324,8 @@ def rules(format: Annotated[ListFormat, typer.Option("--format", help="How to pr
 
 @app.command(rich_help_panel=ASK)
 def matrix(
-    name: Annotated[MatrixChoice, typer.Argument(help="Which matrix.")],
-    query: Annotated[list[str] | None, typer.Argument(help="Words that the rows must have.")] = None,
+    name: Annotated[MatrixChoice, typer.Argument(metavar="NAME", help=f"One of: {', '.join(MATRIX_NAMES)}.")],
+    query: Annotated[list[str] | None, typer.Argument(metavar="[QUERY...]", help="Words that the rows must have.")] = None,
 ) -> None:
     """Look into the compatibility data, with sources and dates."""
     from cudadoctor.commands import matrix as command
@@ -362,28 +352,28 @@ def archs(
 def recommend(
     gpu: GpuOption = None,
     driver: DriverOption = None,
-    python_version: Annotated[
-        str | None, typer.Option("--python-version", metavar="3.X", help="The Python to install for.")
-    ] = None,
-    platform: Annotated[str | None, typer.Option("--platform", help="linux-x86_64, linux-aarch64 or windows.")] = None,
+    python_version: PythonVersionOption = None,
+    platform: PlatformOption = None,
     python: PythonOption = None,
     format: Annotated[ListFormat, typer.Option("--format", help="How to print the advice.")] = ListFormat.TEXT,
 ) -> None:
     """Print the torch install line that works here, or for the GPU, driver and Python named."""
     from cudadoctor.commands import recommend as command
 
-    options = command.RecommendOptions(tuple(gpu or ()), driver, python_version, platform)
+    options = command.RecommendOptions(tuple(gpu or ()), driver, python_version, platform.value if platform else None)
     raise typer.Exit(command.run(options, python, format.value))
 
 
 @app.command(rich_help_panel=ASK)
 def mcp() -> None:
-    """Serve check, triage, explain, archs, recommend and scan to a language model (MCP, on standard input and output)."""
+    """Serve what only reads to language models: MCP on standard input and output."""
     try:
         from cudadoctor.mcp_server import serve
     except ModuleNotFoundError as error:
-        missing = (error.name or "mcp").partition(".")[0]
-        fail(ExitCode.USAGE, f"`mcp` needs the package {missing}: pip install 'cudadoctor[mcp]'")
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("anyio", "mcp"):  # what the extra brings
+            raise
+        fail(ExitCode.USAGE, "`mcp` needs the extra mcp: pip install 'cudadoctor[mcp]', or '.[mcp]' in a checkout")
     serve()
 
 
@@ -406,7 +396,7 @@ def compare(
 fleet = typer.Typer(
     name="fleet",
     cls=Grouped,
-    help="Many machines: run `check` on every node, and see all reports in one table.",
+    help="See the reports of many machines in one table.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -97,6 +98,14 @@ class MatrixChoice(str, Enum):
     SPEEDS = "speeds"
 
 
+class PlatformName(str, Enum):
+    """The platforms that torch has wheels for."""
+
+    LINUX_X86_64 = "linux-x86_64"
+    LINUX_AARCH64 = "linux-aarch64"
+    WINDOWS = "windows"
+
+
 def _option(name: str, help_text: str, metavar: str | None = None, short: str | None = None) -> typer.models.OptionInfo:
     names = (name, short) if short is not None else (name,)
     info: typer.models.OptionInfo = typer.Option(*names, help=help_text, metavar=metavar)
@@ -105,7 +114,35 @@ def _option(name: str, help_text: str, metavar: str | None = None, short: str | 
 
 FormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
 OutputOption = Annotated[Path | None, _option("--output", "Write to this file instead of standard output.", "FILE", "-o")]
-PythonOption = Annotated[str | None, _option("--python", "Interpreter to examine; default: the active environment.", "PATH")]
+
+
+def _startable(wanted: str | None) -> str | None:
+    """The interpreter as it was given; BadParameter where nothing can be started there."""
+    if wanted is not None:
+        from cudadoctor.named import PythonNameError, check_interpreter
+
+        try:
+            check_interpreter(wanted)
+        except PythonNameError as error:
+            raise typer.BadParameter(str(error)) from error
+    return wanted
+
+
+def _python_version(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(r"\d\.\d{1,2}", text):
+        raise typer.BadParameter(f"{text!r} is not a Python release such as 3.12")
+    return text
+
+
+PYTHON_HELP = "Interpreter, or its environment's folder; default: the active environment."
+PythonOption = Annotated[str | None, typer.Option("--python", help=PYTHON_HELP, metavar="PATH", callback=_startable)]
+PreflightPythonOption = Annotated[str | None, _option("--python", PYTHON_HELP, "PATH")]
+"""With --root, a path inside of the image."""
+PythonVersionOption = Annotated[
+    str | None,
+    typer.Option("--python-version", metavar="3.X", help="The Python to install for.", callback=_python_version),
+]
+PlatformOption = Annotated[PlatformName | None, typer.Option("--platform", help="The platform to install on; default: this one.")]
 SelectOption = Annotated[list[str] | None, _option("--select", "Only these rules (name, code, or block such as CD4).", "RULE")]
 IgnoreOption = Annotated[list[str] | None, _option("--ignore", "All but these rules.", "RULE")]
 FailOnOption = Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
@@ -122,7 +159,14 @@ RequireOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Findings only.")]
 VerboseOption = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, help="-v: evidence and what was not determined; -vv: how each probe went.")
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        show_default=False,
+        help="-v: evidence and what was not determined; -vv: how each probe went.",
+    ),
 ]
 GpuOption = Annotated[
     list[str] | None, _option("--gpu", "A GPU: part of its name, or a compute capability (repeatable).", "NAME|CC")

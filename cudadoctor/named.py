@@ -1,9 +1,21 @@
-"""What the user names on the command line (GPUs, a driver), in the field's terms."""
+"""What the user names on the command line (GPUs, a driver, a Python), in the field's terms."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cudadoctor.matrices import Matrices
+from cudadoctor.matrices.gpus import GpuModel
 from cudadoctor.model.versions import ComputeCapability, DriverRelease, VersionError
+from cudadoctor.probes.python_env import interpreters_at
+from cudadoctor.system import RealSystem
+
+EXAMPLES = 2
+"""Products named of each compute capability that a name leaves."""
+
+
+class PythonNameError(ValueError):
+    """Nothing can be started there."""
 
 
 class GpuNameError(ValueError):
@@ -29,16 +41,28 @@ def _by_name(text: str, matrices: Matrices) -> ComputeCapability:
             f"no GPU is called {text[:80]!r}; give a part of the product name, or a compute capability such as 8.9"
         )
     if len(capabilities) > 1:
-        examples = "; ".join(
-            f"{capability}: {', '.join([model.name for model in models if model.compute_capability == capability][:3])}"
-            for capability in capabilities
-        )
-        raise GpuNameError(f"{text!r} leaves several compute capabilities ({examples}); give more of the name")
+        lines = "\n".join(f"  {each}: {_examples(each, models)}" for each in capabilities)
+        raise GpuNameError(f"{text!r} leaves several compute capabilities; give more of the name, or one of these:\n{lines}")
     return capabilities[0]
+
+
+def _examples(capability: ComputeCapability, models: Sequence[GpuModel]) -> str:
+    names = [model.name for model in models if model.compute_capability == capability]
+    more = f" and {len(names) - EXAMPLES} more" if len(names) > EXAMPLES else ""
+    return ", ".join(names[:EXAMPLES]) + more
 
 
 def release_of(text: str, matrices: Matrices) -> DriverRelease:
     """`550.54.15` as it is; a bare branch `550` as the branch's last release known; raises VersionError."""
-    release = DriverRelease.parse(text)
+    try:
+        release = DriverRelease.parse(text)
+    except VersionError as error:
+        raise VersionError(f"{text[:80]!r} is not a driver release or branch such as 550.54.15 or 550") from error
     branch = matrices.drivers.branch(release) if len(release.parts) == 1 else None
     return branch.last_release if branch is not None else release
+
+
+def check_interpreter(text: str) -> None:
+    """Raises PythonNameError where neither the path nor the environment's folder holds a Python that can be started."""
+    if not interpreters_at(RealSystem(), text):
+        raise PythonNameError(f"no Python can be started as {text[:200]!r}")

@@ -64,7 +64,9 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
     text = done.stdout.decode()
     for command in ("check", "report", "triage", "explain", "rules", "matrix", "archs", "recommend", "compare", "fleet"):
         assert f"  {command} " in text
-    assert "Diagnose:" in text and "Ask:" in text and "Many machines:" in text
+    groups = [line for line in text.splitlines() if line in ("Diagnose:", "Ask:", "Measure:", "Many machines:")]
+    assert groups == ["Diagnose:", "Ask:", "Measure:", "Many machines:"]
+    assert "..." not in text.partition("Diagnose:")[2], "a command's sentence is cut"
     assert "Exit codes" in text
 
 
@@ -96,6 +98,45 @@ def test_wrong_usage_ends_with_2_and_says_why(arguments: tuple[str, ...]) -> Non
     assert done.stdout == b""
     assert done.stderr.strip()
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("chek",), "no such command 'chek'. Did you mean 'check'?"),
+        (("check", "--fromat", "json"), "no such option: --fromat (Possible options: --format)"),
+        (("check", "--format", "pdf"), "invalid value for '--format': 'pdf' is not one of 'text', 'json',"),
+        (("check", "--python"), "option '--python' requires an argument"),
+        (("check", "--python", "/no/such/python"), "invalid value for '--python': no Python can be started as '/no/such/python'"),
+        (("preflight", "--python", "/no/such/python"), "no Python can be started as '/no/such/python'"),
+        (("preflight", "--driver", "abc"), "'abc' is not a driver release or branch such as 550.54.15 or 550"),
+        (
+            ("recommend", "--gpu", "4090", "--platform", "amiga"),
+            "invalid value for '--platform': 'amiga' is not one of",
+        ),
+        (
+            ("recommend", "--gpu", "4090", "--python-version", "abc"),
+            "invalid value for '--python-version': 'abc'",
+        ),
+        (("matrix",), "missing argument 'NAME'. Choose from: gpus, capabilities, drivers,"),
+        (
+            ("explain", "arch-mising-in-wheel"),
+            "nothing is known about 'arch-mising-in-wheel' (did you mean arch-missing-in-wheel?)",
+        ),
+        (("archs", "--gpu", "RTX"), "'RTX' leaves several compute capabilities; give more of the name, or one of these:"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_every_error_begins_alike_and_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.decode().startswith(f"cudadoctor: {said}")
+
+
+def test_nothing_asked_for_shows_the_help_on_standard_error() -> None:
+    done = run()
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
+    assert done.stderr.startswith(b"Usage: python -m cudadoctor [OPTIONS] COMMAND") and b"Exit codes" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -205,6 +246,14 @@ def test_explain_prints_the_rule_by_name_and_code_and_an_error_by_number() -> No
     assert run("explain", "CD412").stdout == run("explain", "arch-missing-in-wheel").stdout
     assert b"CUDA_ERROR_NO_BINARY_FOR_GPU" in run("explain", "209").stdout
     assert b"fallen off the bus" in run("explain", "Xid 79").stdout
+
+
+def test_explain_takes_words_without_quotes_and_says_nothing_twice() -> None:
+    by_name = run("explain", "CUDA_ERROR_NO_BINARY_FOR_GPU").stdout.decode()
+    assert by_name.count("CUDA error 209") == 1
+    quoted = run("explain", "no kernel image is available for execution on the device")
+    words = run("explain", *["no", "kernel", "image", "is", "available", "for", "execution", "on", "the", "device"])
+    assert words.stdout == quoted.stdout and b"CUDA error 209" in words.stdout
 
 
 def test_archs_prints_only_the_value() -> None:

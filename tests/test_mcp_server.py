@@ -111,4 +111,4 @@ def test_without_the_sdk_the_command_says_what_to_install(tmp_path: Path) -> Non
         [sys.executable, *SERVER], env={"PYTHONPATH": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr == "cudadoctor: `mcp` needs the package mcp: pip install 'cudadoctor[mcp]'\n"
+    assert done.stderr == "cudadoctor: `mcp` needs the extra mcp: pip install 'cudadoctor[mcp]', or '.[mcp]' in a checkout\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from cudadoctor import plugins
 from cudadoctor.matrices import Matrices
@@ -24,10 +25,12 @@ def explain(query: str, matrices: Matrices) -> str:
     rule = _rule(text)
     if rule is not None:
         return rule_page(rule)
-    parts = [*_codes(text, matrices), *_texts(text, matrices)]
+    parts = list(dict.fromkeys([*_codes(text, matrices), *_texts(text, matrices)]))
     if not parts:
+        near = get_close_matches(text.lower(), [rule.name for rule in RULES], n=1, cutoff=0.75)
+        meant = f" (did you mean {near[0]}?)" if near else ""
         raise NothingKnownError(
-            f"nothing is known about {text[:80]!r}: give a rule (see `cudadoctor rules`), an error code or an error text"
+            f"nothing is known about {text[:80]!r}{meant}: give a rule (see `cudadoctor rules`), an error code or an error text"
         )
     return "\n\n".join(parts) + "\n"
 
@@ -62,7 +65,7 @@ def _codes(text: str, matrices: Matrices) -> Iterable[str]:
 def _texts(text: str, matrices: Matrices) -> Iterable[str]:
     errors = [_cuda(error) for error in matrices.errors.by_text(text)] if len(text) > 8 else []
     seen = {error.kind for error in recognise(text, "explain")}
-    return [*dict.fromkeys(errors), *(rule_page(rule).rstrip() for rule in RULES if rule.name in seen)]
+    return [*errors, *(rule_page(rule).rstrip() for rule in RULES if rule.name in seen)]
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:

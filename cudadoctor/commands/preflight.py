@@ -21,7 +21,7 @@ from cudadoctor.matrices import Matrices
 from cudadoctor.model.redact import NOBODY, Identity, redact
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.model.versions import VersionError
-from cudadoctor.named import GpuNameError
+from cudadoctor.named import GpuNameError, PythonNameError, check_interpreter
 from cudadoctor.paths import is_folder
 from cudadoctor.policy import Policy, PolicyError, find_policy, with_policy_shown
 from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of
@@ -86,6 +86,7 @@ def run(options: PreflightOptions) -> ExitCode:
         UsageError,
         PolicyError,
         GpuNameError,
+        PythonNameError,
         VersionError,
         SelectionError,
         RequirementError,
@@ -162,6 +163,8 @@ def _installed(options: PreflightOptions, matrices: Matrices) -> Snapshot:
     if options.root is None:
         if variables:
             raise UsageError("--env belongs to --root; this machine's variables are those of the shell")
+        if options.python is not None:
+            check_interpreter(options.python)
         return installed_here(matrices, options.python, options.timeout)
     if not is_folder(options.root):
         raise UsageError(f"{options.root} is no folder that can be read")

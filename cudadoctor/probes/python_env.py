@@ -32,19 +32,24 @@ class ChosenPython:
 def choose_python(system: System, wanted: str = "") -> ChosenPython:
     """`wanted` (--python), else the active environment's, else the python3 on PATH, else our own."""
     if wanted:
-        found = system.which(wanted) or _inside(system, wanted)
+        found = interpreters_at(system, wanted)
         return _chosen(system, found[0] if found else wanted, "given by --python")
     passed_over: list[str] = []
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         folder = system.environ.get(variable, "")
         if folder and (found := _inside(system, folder)):
-            return _chosen(system, found[0], f"the active environment ({variable})")
+            return _chosen(system, found[0], f"the active environment, {variable}")
         if folder:
             passed_over.append(f"{variable} is {folder}, which has no Python")
     for name in ("python3", "python"):
         if found := system.which(name):
             return _chosen(system, behind_pyenv(system, found[0]), "; ".join([f"{name} on the PATH", *passed_over]))
     return _chosen(system, sys.executable, "; ".join(["cudadoctor's own, as no other was found", *passed_over]))
+
+
+def interpreters_at(system: System, wanted: str) -> tuple[str, ...]:
+    """The interpreters that a name, a path, or the folder of an environment stands for; empty where none can be started."""
+    return tuple(system.which(wanted)) or _inside(system, wanted)
 
 
 def behind_pyenv(system: System, executable: str) -> str:

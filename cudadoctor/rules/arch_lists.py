@@ -19,10 +19,10 @@ from cudadoctor.rules.planned_questions import builds_without_arch_list
 from cudadoctor.rules.questions import (
     environment,
     gpus_with_capability,
+    named_torch,
     torch,
     torch_cuda_version,
     torch_release,
-    torch_version_text,
 )
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
@@ -126,7 +126,7 @@ def _newer_than_torch(case: Case, value: str) -> Iterable[Problem]:
     if beyond:
         yield Problem(
             subject=TORCH_LIST,
-            what=f"{TORCH_LIST}={value!r} names {beyond[0]}, which torch {torch_version_text(build)} does not know: {newest} is its newest.",
+            what=f"{TORCH_LIST}={value!r} names {beyond[0]}, which {named_torch(build, 'torch')} does not know: {newest} is its newest.",
             why=f"torch's extension builder stops before it starts nvcc. {ONLY_WHEN_COMPILING}",
             evidence=(
                 *variable_evidence(case.snapshot, TORCH_LIST),

@@ -34,10 +34,10 @@ from cudadoctor.rules.questions import (
     Presence,
     gpus_with_capability,
     installed_torch,
+    named_torch,
     subject,
     torch,
     torch_build,
-    torch_version_text,
 )
 from cudadoctor.rules.software_questions import (
     framework_runtime,
@@ -112,7 +112,7 @@ def _no_code(
     certain = answer.kind is CoverageKind.NONE and not from_matrix(arch_list)
     return Problem(
         subject=subject(gpu.gpu),
-        what=f"torch {torch_version_text(build)} has no code for {gpu.title}: it holds {span(arch_list.value)}.",
+        what=f"{named_torch(build, 'torch')} has no code for {gpu.title}: it holds {span(arch_list.value)}.",
         why=f'Every kernel launch fails with error 209, "{NO_KERNEL_IMAGE}"; allocating memory and torch.cuda.is_available() still work.',
         evidence=(
             *evidence("python.torch.torch_version", build.torch_version),
@@ -158,10 +158,10 @@ def _refused(case: Case, build: Torch | None, word: TorchSays) -> Problem:
     direction = word.direction or next(iter(likely_direction(case, build)), None)
     shown = word.error.values.get("gpu") or "this GPU"
     limits = f" It needs at least {word.lowest}" if word.lowest is not None and direction == OLDER else ""
-    version = torch_version_text(build) if build is not None else "The installed torch"
+    name = named_torch(build, "The installed torch")
     return Problem(
         subject="GPU",
-        what=f"torch {version} has no code for {shown}{f' (compute capability {word.gpu})' if word.gpu else ''}, as it says itself.{limits}".rstrip()
+        what=f"{name} has no code for {shown}{f' (compute capability {word.gpu})' if word.gpu else ''}, as it says itself.{limits}".rstrip()
         + ("." if limits else ""),
         why=f'Kernel launches fail with error 209, "{NO_KERNEL_IMAGE}".',
         evidence=as_evidence((word.error, *case.errors(*FAILS_WITHOUT_CODE))),
@@ -175,7 +175,7 @@ def _refused(case: Case, build: Torch | None, word: TorchSays) -> Problem:
 def _framework_name(case: Case, build: Torch | None) -> str:
     runtime = framework_runtime(case)
     if build is not None and maybe(build.torch_version) is not None:
-        return f"torch {torch_version_text(build)}"
+        return named_torch(build, "torch")
     if runtime is not None:
         return f"{runtime.name[0].upper()}{runtime.name[1:]}, built with CUDA {runtime.runtime},"
     return "The installed framework"
@@ -258,7 +258,7 @@ def benign_same_major_arch(case: Case) -> Iterable[Problem]:
         if answer.kind is CoverageKind.SASS and answer.by is not None and answer.by.compute_capability != gpu.compute_capability:
             yield Problem(
                 subject=subject(gpu.gpu),
-                what=f"{gpu.title} is served by the {answer.by} code of torch {torch_version_text(build)}.",
+                what=f"{gpu.title} is served by the {answer.by} code of {named_torch(build, 'torch')}.",
                 why="Machine code runs on every GPU of the same major with an equal or higher minor; nothing is missing.",
                 evidence=(
                     *evidence("python.torch.arch_list", arch_list, value=" ".join(map(str, arch_list.value))),

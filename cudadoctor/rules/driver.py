@@ -28,11 +28,11 @@ from cudadoctor.rules.questions import (
     driver_works,
     gpus,
     in_container,
+    named_torch,
     pci_gpus,
     platform,
     torch,
     torch_cuda_version,
-    torch_version_text,
 )
 
 CUDA_ERROR_INSUFFICIENT_DRIVER = 35
@@ -200,7 +200,7 @@ def _torch_needs_newer_driver(case: Case, build: Torch, texts: tuple[Evidence, .
     reach = f" supports CUDA up to {supports}" if supports is not None else " is older"
     return Problem(
         subject="driver",
-        what=f"torch {torch_version_text(build)} is built for CUDA {runtime}; {have}{reach}.",
+        what=f"{named_torch(build, 'torch')} is built for CUDA {runtime}; {have}{reach}.",
         why=f"CUDA {runtime} needs driver {minimum} or newer: {FLOOR_OF_MAJOR}, so the first CUDA call fails with error 35."
         if minimum is not None
         else f"{FLOOR_OF_MAJOR.capitalize()}.",

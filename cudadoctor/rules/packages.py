@@ -18,6 +18,7 @@ from cudadoctor.rules.library_fixes import cuda_majors
 from cudadoctor.rules.package_fixes import install_companions
 from cudadoctor.rules.questions import (
     chosen_toolkit,
+    named_torch,
     torch,
     torch_build,
     torch_cuda_version,
@@ -25,7 +26,6 @@ from cudadoctor.rules.questions import (
     torch_version_text,
 )
 from cudadoctor.rules.software_questions import (
-    named_torch,
     package,
     package_evidence,
     packages,

@@ -126,6 +126,12 @@ def torch_version_text(build: Torch) -> str:
     return maybe(build.torch_version) or "torch"
 
 
+def named_torch(build: Torch | None, otherwise: str) -> str:
+    """`torch 2.5.1+cu124`, or other words where the version is not known."""
+    version = maybe(build.torch_version) if build is not None else None
+    return f"torch {version}" if version is not None else otherwise
+
+
 def torch_release(build: Torch) -> DottedVersion | None:
     """`2.5.1` of `2.5.1+cu124`; None where unknown."""
     try:

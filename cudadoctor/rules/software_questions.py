@@ -63,12 +63,6 @@ def is_wheel_of_an_index(build: Torch) -> bool:
     return not any(mark in text for mark in SELF_BUILT_MARKS)
 
 
-def named_torch(build: Torch | None, otherwise: str) -> str:
-    """`torch 2.5.1+cu124`, or other words where the version is not known."""
-    version = maybe(build.torch_version) if build is not None else None
-    return f"torch {version}" if version is not None else otherwise
-
-
 def conda_torch(snapshot: Snapshot) -> Package | None:
     """conda's package of torch, where the package list shows one."""
     found = package(snapshot, "pytorch", "libtorch")

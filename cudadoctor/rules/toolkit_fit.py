@@ -17,12 +17,12 @@ from cudadoctor.rules.planned_questions import builds_with_other_major
 from cudadoctor.rules.questions import (
     GpuWithCapability,
     gpus_with_capability,
+    named_torch,
     subject,
     toolkit_targets,
     torch,
     torch_build,
     torch_cuda_version,
-    torch_version_text,
 )
 from cudadoctor.rules.toolkit_questions import (
     ONLY_WHEN_COMPILING,
@@ -224,7 +224,7 @@ def benign_torch_vs_toolkit(case: Case) -> Iterable[Problem]:
     )
     yield Problem(
         subject="toolkit",
-        what=f"torch {torch_version_text(build)} uses CUDA {runtime.release} of its own; the installed toolkit is {version.release}. Programs run; {matters}.",
+        what=f"{named_torch(build, 'torch')} uses CUDA {runtime.release} of its own; the installed toolkit is {version.release}. Programs run; {matters}.",
         why="torch brings its own CUDA libraries; the toolkit's version matters only for compiling extensions.",
         evidence=(*evidence("python.torch.torch_cuda_version", torch_cuda_version(build)), *version_evidence(kit)),
         remedies=toolkit_fixes.toolkit_for_torch(case, runtime) if match is ToolchainMatch.MAJOR_DIFFERS else (),

@@ -14,9 +14,9 @@ from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import (
     Presence,
     installed_torch,
+    named_torch,
     torch,
     torch_build,
-    torch_version_text,
 )
 from cudadoctor.rules.software_questions import (
     package_evidence,
@@ -66,7 +66,7 @@ def cpu_only_torch(case: Case) -> Iterable[Problem]:
     inferred = build is not None and not named and not case.saw(*NOT_COMPILED) and maybe(build.torch_version) is not None
     yield Problem(
         subject="torch",
-        what=f"torch {torch_version_text(build)} is a CPU build: it cannot use the GPU."
+        what=f"{named_torch(build, 'torch')} is a CPU build: it cannot use the GPU."
         if build is not None and (named or inferred)
         else "The torch that runs here is a CPU build: it cannot use the GPU.",
         why="torch.cuda.is_available() is False and .cuda() fails, whatever driver and toolkit are installed.",
@@ -263,7 +263,7 @@ def torch_cannot_use_gpu(case: Case) -> Iterable[Problem]:
     words = maybe(build.cuda_error)
     yield Problem(
         subject="torch",
-        what=f"torch {torch_version_text(build)} is a CUDA build but cannot use the GPU" + (f": {words}" if words else "."),
+        what=f"{named_torch(build, 'torch')} is a CUDA build but cannot use the GPU" + (f": {words}" if words else "."),
         why="Programs fall back to the CPU or stop.",
         evidence=(
             *evidence("python.torch.is_available", build.is_available),

@@ -14,16 +14,15 @@ from cudadoctor.rules.evidence import seen
 from cudadoctor.rules.questions import (
     Presence,
     installed_torch,
+    named_torch,
     on_tegra,
     torch,
     torch_build,
     torch_release,
-    torch_version_text,
 )
 from cudadoctor.rules.software_questions import (
     conda_torch,
     is_wheel_of_an_index,
-    named_torch,
 )
 from cudadoctor.rules.torch_questions import (
     NOT_COMPILED,
@@ -60,7 +59,7 @@ def aarch64_default_index(case: Case) -> Iterable[Problem]:
         return
     yield Problem(
         subject="torch",
-        what=f"torch {torch_version_text(build)} is the CPU wheel that the default index has for aarch64.",
+        what=f"{named_torch(build, 'torch')} is the CPU wheel that the default index has for aarch64.",
         why="The CUDA wheels for aarch64 are on the index of their CUDA version only.",
         evidence=(*torch_evidence(build), *evidence("host.architecture", case.snapshot.host.architecture)),
         remedies=fixes.install_cuda_torch(case),
@@ -146,10 +145,10 @@ def torch_rocm_build(case: Case) -> Iterable[Problem]:
     wanted = bool(texts) or case.saw(*NOT_COMPILED) or (build is not None and maybe(build.is_available) is False)
     if presence is not Presence.YES and (presence is Presence.NO or case.saw("shown-amd-gpu") or not wanted):
         raise NotApplicableError("no NVIDIA GPU was seen, for which a ROCm build would be wrong")
-    shown = torch_version_text(build) if build is not None and is_rocm else "that runs here"
+    shown = named_torch(build, "The torch") if is_rocm else "The torch that runs here"
     yield Problem(
         subject="torch",
-        what=f"The torch {shown} is a ROCm build: it runs on AMD GPUs only.",
+        what=f"{shown} is a ROCm build: it runs on AMD GPUs only.",
         why="torch.cuda.is_available() is False on an NVIDIA GPU.",
         evidence=(*torch_evidence(build), *texts),
         remedies=fixes.install_cuda_torch(case),

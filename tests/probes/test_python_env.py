@@ -12,7 +12,7 @@ from cudadoctor.probes.python_env import ChosenPython, choose_python, environmen
 from tests.fakes.fakebin import fake_program
 from tests.fakes.roots import linux, windows
 
-CHOSEN = ChosenPython("/venv/bin/python", "the active environment (VIRTUAL_ENV)", "/venv")
+CHOSEN = ChosenPython("/venv/bin/python", "the active environment, VIRTUAL_ENV", "/venv")
 VENV: dict[str, Any] = {
     "executable": "/venv/bin/python",
     "version": "3.12.1",
@@ -36,8 +36,8 @@ def root(tmp_path: Path) -> Path:
     ("wanted", "environ", "executable", "because"),
     [
         ("", {}, "/usr/bin/python3", "python3 on the PATH"),
-        ("", {"VIRTUAL_ENV": "/venv", "CONDA_PREFIX": "/conda"}, "/venv/bin/python", "the active environment (VIRTUAL_ENV)"),
-        ("", {"CONDA_PREFIX": "/conda"}, "/conda/bin/python", "the active environment (CONDA_PREFIX)"),
+        ("", {"VIRTUAL_ENV": "/venv", "CONDA_PREFIX": "/conda"}, "/venv/bin/python", "the active environment, VIRTUAL_ENV"),
+        ("", {"CONDA_PREFIX": "/conda"}, "/conda/bin/python", "the active environment, CONDA_PREFIX"),
         ("/other/bin/python3", {"VIRTUAL_ENV": "/venv"}, "/other/bin/python3", "given by --python"),
         ("python3", {"VIRTUAL_ENV": "/venv"}, "/usr/bin/python3", "given by --python"),
         ("/other", {}, "/other/bin/python3", "given by --python"),

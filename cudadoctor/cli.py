@@ -396,7 +396,7 @@ def compare(
 fleet = typer.Typer(
     name="fleet",
     cls=Grouped,
-    help="See the reports of many machines in one table.",
+    help="Run `check` on every node, and see all reports in one table.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

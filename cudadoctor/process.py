@@ -132,6 +132,16 @@ class RunningProgram:
         """Have it and all that it started been brought to an end?"""
         return self._stopped
 
+    def ask_to_end(self) -> None:
+        """Send the program's process group a SIGTERM, so that it can clean up; `finish` or `kill` has to follow."""
+        try:
+            if os.name == "posix":
+                os.killpg(self._process.pid, signal.SIGTERM)
+            else:
+                self._process.terminate()
+        except (ProcessLookupError, PermissionError):
+            pass  # all ended already, as in `kill`
+
     def kill(self) -> None:
         """Kill the program's process group, grandchildren included."""
         self._stopped = True

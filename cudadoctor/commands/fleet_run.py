@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -56,8 +57,9 @@ def run(options: RunOptions) -> ExitCode:
     """Ask all nodes, write what they answer as it comes, then sum up."""
     try:
         _make_folder(options.folder)
-        expected, answers = _asked(options)
-        silent = _saved(answers, options.folder, len(expected), quiet=options.output.quiet)
+        expected, down, answers = _asked(options)
+        with closing(answers):  # at a Ctrl-C, wherever it comes, what runs on the nodes is ended
+            silent = _saved(chain(down, answers), options.folder, len(expected), quiet=options.output.quiet)
         _write(options.folder / NO_REPORT, "".join(f"{answer.node}\t{answer.because}\n" for answer in silent))
         if len(silent) < len(expected):
             return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
@@ -78,8 +80,11 @@ def _make_folder(folder: Path) -> None:
         raise FleetRunError(f"cannot use the folder {folder}: {error.strerror}") from error
 
 
-def _asked(options: RunOptions) -> tuple[list[str], Iterator[Answer]]:
-    """The names of all nodes, and their answers to come."""
+Asked = tuple[list[str], tuple[Answer, ...], Generator[Answer, None, None]]
+"""The names of all nodes, what is said of those that cannot be asked, and the answers of the others to come."""
+
+
+def _asked(options: RunOptions) -> Asked:
     named = nodes_of(options.nodes) if options.nodes is not None else None
     asking = _asking(options)
     if options.engine is Engine.RAY:
@@ -91,10 +96,10 @@ def _asked(options: RunOptions) -> tuple[list[str], Iterator[Answer]]:
         named, down = slurm_nodes(options.engine_options)
     nodes = [_checked(node) for node in named]
     launcher = srun if options.engine is Engine.SLURM else ssh
-    return [*nodes, *(answer.node for answer in down)], chain(down, ask_nodes(nodes, launcher, asking))
+    return [*nodes, *(answer.node for answer in down)], down, ask_nodes(nodes, launcher, asking)
 
 
-def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> tuple[list[str], Iterator[Answer]]:
+def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> Asked:
     try:
         from cudadoctor.fleet.ray_cluster import ask_ray, cluster_nodes, connect
     except ModuleNotFoundError as error:
@@ -106,7 +111,7 @@ def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> tuple[list[s
         unknown = tuple(Answer(node, because="Ray has no node of this name") for node in named if node not in known)
         dead = (*(answer for answer in dead if answer.node in named), *unknown)
         live = {node: identity for node, identity in live.items() if node in named}
-    return [*live, *(answer.node for answer in dead)], chain(dead, ask_ray(live, asking))
+    return [*live, *(answer.node for answer in dead)], dead, ask_ray(live, asking)
 
 
 def _asking(options: RunOptions) -> Asking:

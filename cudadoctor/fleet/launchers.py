@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from cudadoctor.process import Completed, ProgramNotFoundError, RunningProgram
 MARGIN_S = 15.0
 """Beyond the time to start and the time to check: for the way there and back."""
 SINFO_LIMIT_S = 30.0
+LOOK_EVERY_S = 0.05
 ENDED_BY_TIMEOUT = (124, 137)
 """Exit codes of timeout(1): the limit was reached, and the program was killed after it."""
 UP = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
@@ -62,20 +64,58 @@ def ssh(node: str, asking: Asking) -> tuple[str, ...]:
 Launcher = Callable[[str, Asking], tuple[str, ...]]
 
 
-def ask_nodes(nodes: Sequence[str], launcher: Launcher, asking: Asking) -> Iterator[Answer]:
-    """Each node's answer as it comes, `at_once` nodes side by side."""
-    with ThreadPoolExecutor(max_workers=asking.at_once) as pool:
-        futures = [pool.submit(_ask, node, launcher, asking) for node in nodes]
+class Running:
+    """The programs that run now, and whether they shall."""
+
+    def __init__(self) -> None:
+        self._programs: set[RunningProgram] = set()
+        self._is_over = threading.Event()
+
+    def finish(self, program: RunningProgram, deadline: float) -> Completed:
+        """As the program's own; it is asked to end at once where all have been."""
+        self._programs.add(program)
+        if self._is_over.is_set():
+            program.ask_to_end()
+        try:
+            return program.finish(deadline)
+        finally:
+            self._programs.discard(program)
+
+    def end(self, grace_s: float) -> None:
+        """Ask all to end, those that begin now too, and kill what does not within the time."""
+        self._is_over.set()
+        for program in tuple(self._programs):
+            program.ask_to_end()
+        until = time.monotonic() + grace_s
+        while self._programs and time.monotonic() < until:
+            time.sleep(LOOK_EVERY_S)
+        for program in tuple(self._programs):
+            program.kill()
+
+
+def ask_nodes(nodes: Sequence[str], launcher: Launcher, asking: Asking) -> Generator[Answer, None, None]:
+    """Each node's answer as it comes, `at_once` nodes side by side.
+
+    Closed before the last, as by Ctrl-C, it ends what runs and starts no more: srun cancels its job when it is told to end.
+    """
+    running = Running()
+    pool = ThreadPoolExecutor(max_workers=asking.at_once)
+    futures = [pool.submit(_ask, node, launcher, asking, running) for node in nodes]
+    try:
         for future in as_completed(futures):
             yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        running.end(MARGIN_S)
 
 
-def _ask(node: str, launcher: Launcher, asking: Asking) -> Answer:
+def _ask(node: str, launcher: Launcher, asking: Asking, running: Running) -> Answer:
     limit_s = asking.start_s + asking.check_s + MARGIN_S
     try:
-        done = RunningProgram(launcher(node, asking), os.environ).finish(time.monotonic() + limit_s + MARGIN_S)
+        program = RunningProgram(launcher(node, asking), os.environ)
     except ProgramNotFoundError as error:
         return Answer(node, because=str(error))
+    done = running.finish(program, time.monotonic() + limit_s + MARGIN_S)
     return answer_of(node, done.stdout, done.stderr, _ending(done, limit_s))
 
 

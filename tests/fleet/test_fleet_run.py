@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.fleet import launchers
@@ -30,6 +32,7 @@ busy) echo "srun: error: Unable to allocate resources: Requested nodes are busy"
 broken) echo "execve(): cudadoctor: No such file or directory" >&2; exit 2 ;;
 cut) head -c 900 "$REPORT" ;;
 hangs) exec sleep 300 ;;
+waits) trap 'echo told to end >> "$LOG"; exit 1' TERM INT; sleep 300 & wait ;;
 dies) kill -SEGV $$ ;;
 binary) head -c 3000 /dev/urandom ;;
 endless) exec yes "$(printf 'x%.0s' $(seq 500))" ;;
@@ -124,6 +127,20 @@ def test_a_node_that_hangs_is_given_up_and_costs_no_other(cluster: Path, monkeyp
     assert json.loads(answers["good"].report)["schema"] == "cudadoctor.report/1"
 
 
+def test_ctrl_c_ends_what_runs_and_starts_no_more(cluster: Path, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "cudadoctor", "fleet", "run", "slurm", str(tmp_path / "reports"), "--nodes", "waits,good"]
+    with subprocess.Popen([*argv, "--at-once", "1"], stdout=subprocess.DEVNULL) as program:
+        limit = time.monotonic() + 30
+        while not cluster.exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=30) == ExitCode.INTERRUPTED
+    said = cluster.read_text()
+    assert "told to end" in said
+    assert "--nodelist=good" not in said
+
+
 def test_where_no_node_answers_the_verdict_is_undetermined(cluster: Path, tmp_path: Path) -> None:
     done = run("slurm", str(tmp_path / "reports"), "--nodes", "busy,broken")
     assert done.returncode == ExitCode.UNDETERMINED
@@ -175,3 +192,28 @@ def test_a_report_of_a_newer_schema_counts_and_one_of_another_program_does_not()
     newer = REPORT.replace("cudadoctor.report/1", "cudadoctor.report/2", 1)
     assert answer_of("n", newer, "", "").report == newer.rstrip()
     assert answer_of("n", '{"schema": "other/1"}', "", "").because == 'printed no report: {"schema": "other/1"}'
+
+
+def report_of(node: str | None, created: str = "2026-11-30T12:00:00Z") -> str:
+    return to_json(structs.replace(healthy_h100(), node=node, created=created)).decode()
+
+
+def test_of_several_reports_the_newest_counts_wherever_it_stands() -> None:
+    older, newer = report_of("n", "2026-11-30T12:00:00Z"), report_of("n", "2026-11-30T13:00:00Z")
+    for stdout in (older + newer, newer + older, f"{older[:500]}\n{newer}", f"{newer}\n{older[:500]}"):
+        assert answer_of("n", stdout, "", "").report == newer.rstrip()
+
+
+def test_the_report_of_another_node_is_no_answer() -> None:
+    """Written into the folder, it would be summed up as that other node, and this one would be lost."""
+    answer = answer_of("n1", report_of("n2"), "", "")
+    assert (answer.report, answer.because) == ("", "its report is of the node 'n2'")
+    assert answer_of("n1", report_of("n2") + report_of("n1"), "", "").report == report_of("n1").rstrip()
+    assert answer_of("n1", report_of(None), "", "").report == report_of(None).rstrip()
+
+
+def test_a_program_that_fails_after_a_part_of_its_report_says_both() -> None:
+    because = "died of SIGKILL: its report is cut short or damaged"
+    assert (
+        answer_of("n", report_of("n")[:500], "slurmstepd: error: Detected 1 oom-kill event", "died of SIGKILL").because == because
+    )

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from cudadoctor.background import started
@@ -133,11 +132,15 @@ class RunningProgram:
         """Have it and all that it started been brought to an end?"""
         return self._stopped
 
-    def interrupt(self) -> None:
-        """Ask the program's process group to end, as Ctrl-C does in a terminal."""
-        if os.name == "posix" and self._process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGINT)
+    def ask_to_end(self) -> None:
+        """Send the program's process group a SIGTERM, so that it can clean up; `finish` or `kill` has to follow."""
+        try:
+            if os.name == "posix":
+                os.killpg(self._process.pid, signal.SIGTERM)
+            else:
+                self._process.terminate()
+        except (ProcessLookupError, PermissionError):
+            pass  # all ended already, as in `kill`
 
     def kill(self) -> None:
         """Kill the program's process group, grandchildren included."""

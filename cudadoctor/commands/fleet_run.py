@@ -8,8 +8,8 @@ import sys
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 
 from cudadoctor.commands.fleet_summary import SummaryOptions, sum_up
@@ -18,11 +18,9 @@ from cudadoctor.exit_codes import ExitCode
 from cudadoctor.fleet.hostlist import HostlistError, nodes_of
 from cudadoctor.fleet.launchers import Asking, LauncherError, ask_nodes, slurm_nodes, srun, ssh
 from cudadoctor.fleet.node_answer import Answer
-from cudadoctor.fleet.node_report import NoReport
-from cudadoctor.model.codec import to_compact_json
 
-NO_REPORT = "no-report.jsonl"
-"""In the folder, read by `fleet summary`: each node that gave no report, and why, a line."""
+NO_REPORT = "no-report.txt"
+"""In the folder: each node that gave no report, and why, a line."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 
 
@@ -59,13 +57,17 @@ def run(options: RunOptions) -> ExitCode:
     """Ask all nodes, write what they answer as it comes, then sum up."""
     try:
         _make_folder(options.folder)
-        expected, answers = _asked(options)
-        with closing(answers):
-            _save(answers, options.folder, len(expected), quiet=options.output.quiet)
-        return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
+        expected, down, answers = _asked(options)
+        with closing(answers):  # at a Ctrl-C, wherever it comes, what runs on the nodes is ended
+            silent = _saved(chain(down, answers), options.folder, len(expected), quiet=options.output.quiet)
+        _write(options.folder / NO_REPORT, "".join(f"{answer.node}\t{answer.because}\n" for answer in silent))
+        if len(silent) < len(expected):
+            return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
     except (FleetRunError, LauncherError, HostlistError, OutputError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
+    print(f"cudadoctor: none of {len(expected)} nodes gave a report; why: {options.folder / NO_REPORT}", file=sys.stderr)
+    return ExitCode.UNDETERMINED
 
 
 def _make_folder(folder: Path) -> None:
@@ -78,11 +80,11 @@ def _make_folder(folder: Path) -> None:
         raise FleetRunError(f"cannot use the folder {folder}: {error.strerror}") from error
 
 
-Asked = tuple[list[str], Generator[Answer]]
+Asked = tuple[list[str], tuple[Answer, ...], Generator[Answer, None, None]]
+"""The names of all nodes, what is said of those that cannot be asked, and the answers of the others to come."""
 
 
 def _asked(options: RunOptions) -> Asked:
-    """The names of all nodes, and their answers to come."""
     named = nodes_of(options.nodes) if options.nodes is not None else None
     asking = _asking(options)
     if options.engine is Engine.RAY:
@@ -94,7 +96,7 @@ def _asked(options: RunOptions) -> Asked:
         named, down = slurm_nodes(options.engine_options)
     nodes = [_checked(node) for node in named]
     launcher = srun if options.engine is Engine.SLURM else ssh
-    return [*nodes, *(answer.node for answer in down)], _joined(down, ask_nodes(nodes, launcher, asking))
+    return [*nodes, *(answer.node for answer in down)], down, ask_nodes(nodes, launcher, asking)
 
 
 def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> Asked:
@@ -109,13 +111,7 @@ def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> Asked:
         unknown = tuple(Answer(node, because="Ray has no node of this name") for node in named if node not in known)
         dead = (*(answer for answer in dead if answer.node in named), *unknown)
         live = {node: identity for node, identity in live.items() if node in named}
-    return [*live, *(answer.node for answer in dead)], _joined(dead, ask_ray(live, asking))
-
-
-def _joined(known: Iterable[Answer], to_come: Generator[Answer]) -> Generator[Answer]:
-    """As itertools.chain, but closing it closes what it joins."""
-    yield from known
-    yield from to_come
+    return [*live, *(answer.node for answer in dead)], dead, ask_ray(live, asking)
 
 
 def _asking(options: RunOptions) -> Asking:
@@ -135,24 +131,24 @@ def _checked(node: str) -> str:
     return node
 
 
-def _save(answers: Iterable[Answer], folder: Path, number: int, *, quiet: bool) -> None:
-    """Writes each as it comes: a report as `NODE.json`, else the reason, and as `NODE.out` what the node printed instead."""
+def _saved(answers: Iterable[Answer], folder: Path, number: int, *, quiet: bool) -> list[Answer]:
+    """Writes reports as `NODE.json`, and as `NODE.out` what else a node printed; gives the nodes without a report."""
+    silent = []
     for done, answer in enumerate(answers, 1):
         if answer.report:
             _write(folder / f"{answer.node}.json", answer.report + "\n")
         else:
-            now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-            said = to_compact_json(NoReport(node=answer.node, created=now, because=answer.because))
-            _write(folder / NO_REPORT, said.decode() + "\n", "a")
+            silent.append(answer)
+            print(f"cudadoctor: {answer.node}: no report: {answer.because}", file=sys.stderr)
             if answer.output:
                 _write(folder / f"{answer.node}.out", answer.output)
         if not quiet and sys.stderr.isatty():
             print(f"\r{done} of {number} nodes", end="\n" if done == number else "", file=sys.stderr, flush=True)
+    return sorted(silent, key=lambda answer: answer.node)
 
 
-def _write(path: Path, text: str, mode: str = "w") -> None:
+def _write(path: Path, text: str) -> None:
     try:
-        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise FleetRunError(f"cannot write {path}: {error.strerror}") from error

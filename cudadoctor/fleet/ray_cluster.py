@@ -54,7 +54,7 @@ def cluster_nodes() -> tuple[dict[str, str], tuple[Answer, ...]]:
     return live, tuple(Answer(name, because=f"Ray says that it is dead: {reason}") for name, reason in dead.items())
 
 
-def ask_ray(nodes: Mapping[str, str], asking: Asking) -> Generator[Answer]:
+def ask_ray(nodes: Mapping[str, str], asking: Asking) -> Generator[Answer, None, None]:
     """Each node's answer as it comes; a node that dies meanwhile, or does not start the task in time, is an answer too."""
     remote = ray.remote(num_cpus=0, max_retries=0)(run_command)
     waiting = {}

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.fleet import launchers
@@ -28,12 +29,11 @@ case "$node" in
 good) exec cat "$REPORT" ;;
 noisy) echo "Welcome to noisy"; cat "$REPORT"; echo "logout" ;;
 busy) echo "srun: error: Unable to allocate resources: Requested nodes are busy" >&2; exit 1 ;;
-broken) echo "execve(): cudadoctor: No such file or directory
-srun: error: broken: task 0: Exited with exit code 2" >&2; exit 2 ;;
+broken) echo "execve(): cudadoctor: No such file or directory" >&2; exit 2 ;;
 cut) head -c 900 "$REPORT" ;;
 hangs) exec sleep 300 ;;
+waits) trap 'echo told to end >> "$LOG"; exit 1' TERM INT; sleep 300 & wait ;;
 dies) kill -SEGV $$ ;;
-waits) trap 'echo cancelled >> "$LOG"; exit 1' INT; touch "$(dirname "$LOG")/waiting"; sleep 300 & wait ;;
 binary) head -c 3000 /dev/urandom ;;
 endless) exec yes "$(printf 'x%.0s' $(seq 500))" ;;
 esac
@@ -70,20 +70,17 @@ def test_every_node_is_a_report_or_a_reason(cluster: Path, tmp_path: Path) -> No
     done = run("slurm", str(folder), "--format", "json")
     assert sorted(path.name for path in folder.glob("*.json")) == ["good.json", "noisy.json"]
     assert json.loads((folder / "noisy.json").read_text()) == json.loads(REPORT)
+    assert (folder / "no-report.txt").read_text() == (
+        "broken\texit code 2: execve(): cudadoctor: No such file or directory\n"
+        "busy\texit code 1: srun: error: Unable to allocate resources: Requested nodes are busy\n"
+        "cut\tits report is cut short or damaged\n"
+        "dead\tSlurm says that it is down, and that it does not respond: Not responding\n"
+    )
     summary = json.loads(done.stdout)
-    assert {each["node"]: each["because"] for each in summary["no_report"]} == {
-        "broken": "exit code 2: execve(): cudadoctor: No such file or directory",
-        "busy": "exit code 1: srun: error: Unable to allocate resources: Requested nodes are busy",
-        "cut": "its report is cut short or damaged",
-        "dead": "Slurm says that it is down, and that it does not respond: Not responding",
-    }
-    assert summary["not_reported"] == []
+    assert summary["not_reported"] == ["busy", "broken", "cut", "dead"]
     assert summary["counts"]["healthy"] == 2
     assert done.returncode == ExitCode.UNDETERMINED
-    again = subprocess.run(
-        [sys.executable, "-m", "cudadoctor", "fleet", "summary", str(folder), "--format", "json"], capture_output=True, text=True
-    )
-    assert json.loads(again.stdout)["no_report"] == summary["no_report"]
+    assert "cudadoctor: busy: no report: exit code 1" in done.stderr
 
 
 def test_what_a_node_printed_instead_is_kept(cluster: Path, tmp_path: Path) -> None:
@@ -130,10 +127,25 @@ def test_a_node_that_hangs_is_given_up_and_costs_no_other(cluster: Path, monkeyp
     assert json.loads(answers["good"].report)["schema"] == "cudadoctor.report/1"
 
 
+def test_ctrl_c_ends_what_runs_and_starts_no_more(cluster: Path, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "cudadoctor", "fleet", "run", "slurm", str(tmp_path / "reports"), "--nodes", "waits,good"]
+    with subprocess.Popen([*argv, "--at-once", "1"], stdout=subprocess.DEVNULL) as program:
+        limit = time.monotonic() + 30
+        while not cluster.exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=30) == ExitCode.INTERRUPTED
+    said = cluster.read_text()
+    assert "told to end" in said
+    assert "--nodelist=good" not in said
+
+
 def test_where_no_node_answers_the_verdict_is_undetermined(cluster: Path, tmp_path: Path) -> None:
     done = run("slurm", str(tmp_path / "reports"), "--nodes", "busy,broken")
     assert done.returncode == ExitCode.UNDETERMINED
-    assert "2 nodes gave no report" in done.stdout
+    assert done.stdout == ""
+    assert "none of 2 nodes gave a report" in done.stderr
 
 
 def test_earlier_reports_are_not_taken_for_answers(cluster: Path, tmp_path: Path) -> None:
@@ -163,45 +175,6 @@ def test_a_cluster_that_does_not_answer_is_said_so(cluster: Path, monkeypatch: p
         slurm_nodes(())
 
 
-def test_ctrl_c_interrupts_srun_so_that_it_cancels_its_jobs(cluster: Path, tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "cudadoctor", "fleet", "run", "slurm", str(tmp_path / "reports"), "--nodes", "good,waits"]
-    running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "waiting").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=30)
-    assert (running.returncode, stderr) == (ExitCode.INTERRUPTED, "")
-    assert "cancelled" in cluster.read_text()
-    assert (tmp_path / "reports" / "good.json").exists()
-
-
-def test_inside_a_job_the_nodes_of_the_job_run_a_step(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "good,noisy")
-    done = run("slurm", str(tmp_path / "reports"), "--format", "json")
-    assert json.loads(done.stdout)["counts"]["healthy"] == 2
-    assert cluster.read_text().count(" --overlap ") == 2
-
-
-def test_of_several_reports_of_a_node_the_newest_counts() -> None:
-    newer = json.dumps({**json.loads(REPORT), "created": "2031-01-01T00:00:00Z"})
-    for text in (newer + REPORT, REPORT + newer, REPORT[:900] + newer + REPORT):
-        assert json.loads(answer_of("n", text, "", "").report)["created"] == "2031-01-01T00:00:00Z"
-
-
-def test_the_report_of_another_node_is_no_answer() -> None:
-    answer = answer_of("n1", json.dumps({**json.loads(REPORT), "node": "n2"}), "", "")
-    assert (answer.report, answer.because) == ("", "its report says that it is of 'n2'")
-
-
-def test_a_cluster_without_nodes_is_said_so(cluster: Path, tmp_path: Path) -> None:
-    (cluster.parent / "bin" / "sinfo").write_text("#!/bin/sh\n")
-    done = run("slurm", str(tmp_path / "reports"))
-    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
-    assert "sinfo names none" in done.stderr
-
-
 def test_ssh_asks_no_password_and_runs_one_command() -> None:
     asking = Asking(("cuda doctor", "check"), ("-p", "2222"), 7.2, 30, 1)
     argv = ssh("node1", asking)
@@ -219,3 +192,28 @@ def test_a_report_of_a_newer_schema_counts_and_one_of_another_program_does_not()
     newer = REPORT.replace("cudadoctor.report/1", "cudadoctor.report/2", 1)
     assert answer_of("n", newer, "", "").report == newer.rstrip()
     assert answer_of("n", '{"schema": "other/1"}', "", "").because == 'printed no report: {"schema": "other/1"}'
+
+
+def report_of(node: str | None, created: str = "2026-11-30T12:00:00Z") -> str:
+    return to_json(structs.replace(healthy_h100(), node=node, created=created)).decode()
+
+
+def test_of_several_reports_the_newest_counts_wherever_it_stands() -> None:
+    older, newer = report_of("n", "2026-11-30T12:00:00Z"), report_of("n", "2026-11-30T13:00:00Z")
+    for stdout in (older + newer, newer + older, f"{older[:500]}\n{newer}", f"{newer}\n{older[:500]}"):
+        assert answer_of("n", stdout, "", "").report == newer.rstrip()
+
+
+def test_the_report_of_another_node_is_no_answer() -> None:
+    """Written into the folder, it would be summed up as that other node, and this one would be lost."""
+    answer = answer_of("n1", report_of("n2"), "", "")
+    assert (answer.report, answer.because) == ("", "its report is of the node 'n2'")
+    assert answer_of("n1", report_of("n2") + report_of("n1"), "", "").report == report_of("n1").rstrip()
+    assert answer_of("n1", report_of(None), "", "").report == report_of(None).rstrip()
+
+
+def test_a_program_that_fails_after_a_part_of_its_report_says_both() -> None:
+    because = "died of SIGKILL: its report is cut short or damaged"
+    assert (
+        answer_of("n", report_of("n")[:500], "slurmstepd: error: Detected 1 oom-kill event", "died of SIGKILL").because == because
+    )

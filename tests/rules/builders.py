@@ -9,8 +9,9 @@ import pytest
 from msgspec import structs
 
 from cudadoctor.matrices import Matrices
+from cudadoctor.model.codec import from_builtins, to_builtins
 from cudadoctor.model.fact import Known, Missing, MissingReason
-from cudadoctor.model.finding import Severity
+from cudadoctor.model.finding import Finding, Severity
 from cudadoctor.model.snapshot import (
     ApiStatus,
     Container,
@@ -283,7 +284,18 @@ def text_only(*errors: ErrorSeen, **parts: Any) -> Snapshot:
 
 def judged(snapshot: Snapshot) -> Results:
     """All rules over a snapshot."""
-    return evaluate(Case(snapshot, MATRICES), RULES)
+    return whole(evaluate(Case(snapshot, MATRICES), RULES))
+
+
+def whole(results: Results) -> Results:
+    """The same; every finding of it has all its words: nothing is None, of another type, or empty."""
+    for finding in results.findings:
+        assert from_builtins(to_builtins(finding), Finding) == finding
+        texts = (finding.subject, finding.what, *(text for each in finding.evidence for text in (each.fact, each.source)))
+        commands = (line for fix in finding.fixes for line in (fix.title, *fix.commands, *fix.verify))
+        assert all((*texts, *commands)), f"{finding.name} leaves words out: {finding}"
+        assert "None" not in f"{finding.what} {finding.why}", finding
+    return results
 
 
 def outcome(snapshot: Snapshot, rule: str) -> Outcome:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
+from cudadoctor.fleet.hostlist import expand
 from cudadoctor.fleet.node_answer import Answer, answer_of
 from cudadoctor.process import Completed, ProgramNotFoundError, RunningProgram
 
@@ -22,6 +23,7 @@ ENDED_BY_TIMEOUT = (124, 137)
 """Exit codes of timeout(1): the limit was reached, and the program was killed after it."""
 UP = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
 """States of a Slurm node in which it runs jobs, now or when it is free (man sinfo, NODE STATE CODES)."""
+ALLOCATION = "SLURM_JOB_NODELIST"
 SILENT = "*"
 FLAGS = "*~#!%$@^-+"
 """What sinfo puts behind a state; the first means that the node does not respond."""
@@ -131,10 +133,11 @@ def _ending(done: Completed, limit_s: float) -> str:
 
 
 def slurm_nodes(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Answer, ...]]:
-    """The nodes that Slurm has, those of a partition where the options name one, and those that are down with Slurm's reason.
-
-    Raises LauncherError.
+    """The nodes of the allocation that this runs in, else all that Slurm has, or a partition where the options name one; of the
+    latter two, those that are down apart, with Slurm's reason. Raises LauncherError.
     """
+    if allocated := os.environ.get(ALLOCATION):
+        return expand(allocated), ()
     chosen = [option for option in options if option.startswith(("--partition=", "--clusters="))]
     try:
         running = RunningProgram(("sinfo", "--noheader", "--Node", "--format=%N|%T|%E", *chosen), os.environ)

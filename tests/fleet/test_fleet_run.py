@@ -15,6 +15,7 @@ from msgspec import structs
 
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.fleet import launchers
+from cudadoctor.fleet.hostlist import HostlistError
 from cudadoctor.fleet.launchers import Asking, LauncherError, ask_nodes, slurm_nodes, srun, ssh
 from cudadoctor.fleet.node_answer import Answer, answer_of
 from cudadoctor.model.codec import to_json
@@ -52,6 +53,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("REPORT", str(tmp_path / "report.json"))
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     return tmp_path / "log"
 
 
@@ -125,6 +127,14 @@ def test_a_node_that_hangs_is_given_up_and_costs_no_other(cluster: Path, monkeyp
     assert time.monotonic() - started < 15
     assert answers["hangs"].because == "gave no answer within 2 s"
     assert json.loads(answers["good"].report)["schema"] == "cudadoctor.report/1"
+
+
+def test_inside_an_allocation_its_nodes_are_the_fleet(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "goo[d]x,n[1-2]")
+    with pytest.raises(HostlistError):
+        slurm_nodes(())
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "good,n[01-02]")
+    assert slurm_nodes(()) == (("good", "n01", "n02"), ())
 
 
 def test_ctrl_c_ends_what_runs_and_starts_no_more(cluster: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from enum import Enum
 from itertools import chain
 from pathlib import Path
@@ -18,9 +19,11 @@ from cudadoctor.exit_codes import ExitCode
 from cudadoctor.fleet.hostlist import HostlistError, nodes_of
 from cudadoctor.fleet.launchers import Asking, LauncherError, ask_nodes, slurm_nodes, srun, ssh
 from cudadoctor.fleet.node_answer import Answer
+from cudadoctor.fleet.node_report import NoReport
+from cudadoctor.model.codec import to_compact_json
 
-NO_REPORT = "no-report.txt"
-"""In the folder: each node that gave no report, and why, a line."""
+NO_REPORT = "no-report.jsonl"
+"""In the folder, read by `fleet summary`: each node that gave no report, and why, a line."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 
 
@@ -59,15 +62,11 @@ def run(options: RunOptions) -> ExitCode:
         _make_folder(options.folder)
         expected, down, answers = _asked(options)
         with closing(answers):  # at a Ctrl-C, wherever it comes, what runs on the nodes is ended
-            silent = _saved(chain(down, answers), options.folder, len(expected), quiet=options.output.quiet)
-        _write(options.folder / NO_REPORT, "".join(f"{answer.node}\t{answer.because}\n" for answer in silent))
-        if len(silent) < len(expected):
-            return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
+            _save(chain(down, answers), options.folder, len(expected), quiet=options.output.quiet)
+        return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
     except (FleetRunError, LauncherError, HostlistError, OutputError) as error:
         print(f"cudadoctor: {error}", file=sys.stderr)
         return ExitCode.USAGE
-    print(f"cudadoctor: none of {len(expected)} nodes gave a report; why: {options.folder / NO_REPORT}", file=sys.stderr)
-    return ExitCode.UNDETERMINED
 
 
 def _make_folder(folder: Path) -> None:
@@ -131,24 +130,24 @@ def _checked(node: str) -> str:
     return node
 
 
-def _saved(answers: Iterable[Answer], folder: Path, number: int, *, quiet: bool) -> list[Answer]:
-    """Writes reports as `NODE.json`, and as `NODE.out` what else a node printed; gives the nodes without a report."""
-    silent = []
+def _save(answers: Iterable[Answer], folder: Path, number: int, *, quiet: bool) -> None:
+    """Writes each as it comes: a report as `NODE.json`, else the reason, and as `NODE.out` what the node printed instead."""
     for done, answer in enumerate(answers, 1):
         if answer.report:
             _write(folder / f"{answer.node}.json", answer.report + "\n")
         else:
-            silent.append(answer)
-            print(f"cudadoctor: {answer.node}: no report: {answer.because}", file=sys.stderr)
+            now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            said = to_compact_json(NoReport(node=answer.node, created=now, because=answer.because))
+            _write(folder / NO_REPORT, said.decode() + "\n", "a")
             if answer.output:
                 _write(folder / f"{answer.node}.out", answer.output)
         if not quiet and sys.stderr.isatty():
             print(f"\r{done} of {number} nodes", end="\n" if done == number else "", file=sys.stderr, flush=True)
-    return sorted(silent, key=lambda answer: answer.node)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: str = "w") -> None:
     try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
     except OSError as error:
         raise FleetRunError(f"cannot write {path}: {error.strerror}") from error

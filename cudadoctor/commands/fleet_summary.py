@@ -66,14 +66,15 @@ def sum_up(options: SummaryOptions, expected: Sequence[str]) -> ExitCode:
 def exit_code(summary: FleetSummary, fail_on: str) -> ExitCode:
     """Unreadable input before problems, since it may hide some; nodes that are silent or could not be judged last."""
     counts = summary.counts
-    if counts.unreadable or not counts.nodes:
+    if counts.unreadable or not (counts.nodes or summary.no_report):
         return ExitCode.USAGE
     if fail_on == "never":
         return ExitCode.OK
     odd = bool(summary.drift or summary.fewer_gpus or summary.stragglers or any(row.findings for row in summary.classes))
     if counts.problems or (odd and fail_on == "warning"):
         return ExitCode.PROBLEMS
-    return ExitCode.UNDETERMINED if counts.undetermined or summary.not_reported else ExitCode.OK
+    silent = summary.no_report or summary.not_reported
+    return ExitCode.UNDETERMINED if counts.undetermined or silent else ExitCode.OK
 
 
 def peak_memory_bytes() -> int | None:

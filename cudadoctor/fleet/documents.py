@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from cudadoctor.fleet.node_report import NodeReport, read_node_report
+from cudadoctor.fleet.node_report import NodeReport, NoReport, read_no_report, read_node_report
 from cudadoctor.model.codec import DocumentError
 
 MAX_REPORT_BYTES = 16 * 2**20
@@ -54,7 +54,11 @@ class Unreadable:
     because: str
 
 
-def read_all(paths: Sequence[str]) -> Iterator[Found | Unreadable]:
+Item = Found | NoReport | Unreadable
+"""What a stream is made of."""
+
+
+def read_all(paths: Sequence[str]) -> Iterator[Item]:
     """Every report in the files and folders, in their order (`-` is standard input)."""
     for path in paths:
         if path == "-":
@@ -78,7 +82,7 @@ def _files_below(folder: str) -> Iterator[str]:
                 yield str(path)
 
 
-def _of_file(file: str) -> Iterator[Found | Unreadable]:
+def _of_file(file: str) -> Iterator[Item]:
     try:
         with open(file, "rb") as stream:  # noqa: PTH123  # a tenth of the time of a small report goes into making a Path
             yield from _of_stream(stream, file)
@@ -86,7 +90,7 @@ def _of_file(file: str) -> Iterator[Found | Unreadable]:
         yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
 
 
-def _of_stream(stream: BinaryIO, file: str) -> Iterator[Found | Unreadable]:
+def _of_stream(stream: BinaryIO, file: str) -> Iterator[Item]:
     line, nothing = 1, True
     try:
         for line, text in _stretches(_reader(stream)):
@@ -132,30 +136,40 @@ def _stretches(read: Read) -> Iterator[tuple[int, bytes | None]]:
         yield line, rest
 
 
-def _of_stretch(file: str, line: int, text: bytes | None) -> Iterator[Found | Unreadable]:
+def _of_stretch(file: str, line: int, text: bytes | None) -> Iterator[Item]:
     if text is None:
         yield Unreadable(file, line, f"is longer than {MAX_REPORT_BYTES // 2**20} MiB")
         return
     if not text.strip():
         return
     try:
-        yield Found(file, line, read_node_report(text.removeprefix(codecs.BOM_UTF8)))
+        yield _read(file, line, text.removeprefix(codecs.BOM_UTF8))
     except DocumentError as error:
         yield from _salvaged(file, line, text, str(error))
 
 
-def _salvaged(file: str, line: int, text: bytes, because: str) -> Iterator[Found | Unreadable]:
+def _read(file: str, line: int, data: bytes) -> Found | NoReport:
+    try:
+        return Found(file, line, read_node_report(data))
+    except DocumentError:
+        no_report = read_no_report(data)
+        if no_report is None:
+            raise
+        return no_report
+
+
+def _salvaged(file: str, line: int, text: bytes, because: str) -> Iterator[Item]:
     """The reports of a stretch that is not one: several on a line, one cut short by the next, other output before or after."""
     starts = sorted({0, *(match.start() for match in _REPORT_START.finditer(text))})
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         part, at = text[start:end], line + text.count(b"\n", 0, start)
         try:
-            yield Found(file, at, read_node_report(part))
+            yield _read(file, at, part)
         except DocumentError as error:
             yield from _without_rest(file, at, part, str(error) if len(starts) > 1 else because)
 
 
-def _without_rest(file: str, line: int, part: bytes, because: str) -> Iterator[Found | Unreadable]:
+def _without_rest(file: str, line: int, part: bytes, because: str) -> Iterator[Item]:
     """The report at the beginning of a text, and what follows it; the text as a whole where none begins there."""
     text = part.decode("utf-8", "replace")
     if not text.lstrip().startswith("{"):
@@ -164,9 +178,9 @@ def _without_rest(file: str, line: int, part: bytes, because: str) -> Iterator[F
         return
     try:
         _, end = json.JSONDecoder().raw_decode(text.lstrip())
-        report = read_node_report(text.lstrip()[:end])
+        item = _read(file, line, text.lstrip()[:end].encode())
     except (ValueError, RecursionError):
         yield Unreadable(file, line, because)
         return
-    yield Found(file, line, report)
+    yield item
     yield from _without_rest(file, line + text.lstrip().count("\n", 0, end) + 1, text.lstrip()[end:].encode(), because)

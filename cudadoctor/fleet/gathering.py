@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cudadoctor.fleet.documents import SUFFIXES, Found, Unreadable
-from cudadoctor.fleet.node_report import LONGEST_TEXT, NodeReport
-from cudadoctor.fleet.summary import FindingName, UnreadableInput
+from cudadoctor.fleet.documents import SUFFIXES, Found, Item, Unreadable
+from cudadoctor.fleet.hostlist import natural
+from cudadoctor.fleet.node_report import LONGEST_TEXT, NodeReport, NoReport
+from cudadoctor.fleet.summary import FindingName, SilentNode, UnreadableInput
 from cudadoctor.fleet.timings import Timings
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import made_at
@@ -51,19 +52,39 @@ class Gathered:
 
     rows: dict[str, Row] = field(default_factory=dict)
     timings: Timings = field(default_factory=Timings)
+    no_reports: dict[str, NoReport] = field(default_factory=dict)
     unreadable: list[UnreadableInput] = field(default_factory=list)
     reports: int = 0
     newer_schema: int = 0
     unreadable_count: int = 0
     _traits: dict[Traits, Traits] = field(default_factory=dict)
 
-    def add_all(self, stream: Iterable[Found | Unreadable]) -> None:
+    def add_all(self, stream: Iterable[Item]) -> None:
         """Take everything of a stream."""
         for item in stream:
             if isinstance(item, Unreadable):
                 self._refuse(item)
-            else:
+            elif isinstance(item, Found):
                 self._add(item)
+            else:
+                self._add_silent(item)
+
+    @property
+    def silent(self) -> tuple[SilentNode, ...]:
+        """The nodes that gave no report when they were last asked, and why."""
+        rows = self.rows
+        last = {
+            name: said
+            for name, said in self.no_reports.items()
+            if name not in rows or rows[name].made < (made_at(said.created) or 0.0)
+        }
+        return tuple(SilentNode(name, last[name].because) for name in sorted(last, key=natural))
+
+    def _add_silent(self, said: NoReport) -> None:
+        name = said.node[:LONGEST_TEXT]
+        older = self.no_reports.get(name)
+        if older is None or (made_at(older.created) or 0.0) <= (made_at(said.created) or 0.0):
+            self.no_reports[name] = said
 
     def _refuse(self, item: Unreadable) -> None:
         self.unreadable_count += 1

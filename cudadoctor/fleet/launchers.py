@@ -24,6 +24,7 @@ ENDED_BY_TIMEOUT = (124, 137)
 UP = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
 """States of a Slurm node in which it runs jobs, now or when it is free (man sinfo, NODE STATE CODES)."""
 ALLOCATION = "SLURM_JOB_NODELIST"
+"""Set inside a job: its nodes."""
 SILENT = "*"
 FLAGS = "*~#!%$@^-+"
 """What sinfo puts behind a state; the first means that the node does not respond."""
@@ -49,12 +50,14 @@ class Asking:
 def srun(node: str, asking: Asking) -> tuple[str, ...]:
     """Slurm runs one task on the node. An interrupt at the deadline makes srun cancel the job; killed, it would leave it behind.
 
-    Where srun itself is gone, the job ends by its time limit, of which Slurm counts whole minutes.
+    Where srun itself is gone, the job ends by its time limit, of which Slurm counts whole minutes. Inside a job it runs a step
+    beside the job's other steps.
     """
+    inside = ("--overlap",) if os.environ.get(ALLOCATION) else ()
     until = ("timeout", "--signal=INT", f"--kill-after={MARGIN_S / 2:g}", f"{asking.start_s + asking.check_s + MARGIN_S:g}")
     where = (f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--quit-on-interrupt", "--quiet")
     limits = (f"--immediate={math.ceil(asking.start_s)}", f"--time={math.ceil((asking.check_s + MARGIN_S) / 60)}")
-    return (*until, "srun", *where, *limits, *asking.options, *asking.command, "--node", node)
+    return (*until, "srun", *where, *inside, *limits, *asking.options, *asking.command, "--node", node)
 
 
 def ssh(node: str, asking: Asking) -> tuple[str, ...]:
@@ -147,6 +150,8 @@ def slurm_nodes(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Answer, 
     if done.exit_code != 0:
         raise LauncherError(f"sinfo failed: {_ending(done, SINFO_LIMIT_S)}: {done.stderr.strip()[:200]}")
     states = {row[0]: row[1:] for line in done.stdout.splitlines() if len(row := line.split("|", 2)) == 3}
+    if not states:
+        raise LauncherError("Slurm has no node there: sinfo names none")
     up = tuple(node for node, (state, _) in states.items() if state.rstrip(FLAGS) in UP and not state.endswith(SILENT))
     return up, tuple(Answer(node, because=_of_state(*states[node])) for node in states if node not in up)
 

@@ -11,6 +11,8 @@ from cudadoctor.model.codec import DocumentError
 from cudadoctor.model.report import made_at
 
 _REPORT_START = re.compile(r'\{\s{0,8}"schema"\s{0,4}:\s{0,4}"cudadoctor\.report/')
+_EXITED = re.compile(r"^srun: error: .*: task \d+: Exited with exit code \d+$")
+"""Hides the line before it, which says why."""
 _SHOWN = 200
 
 
@@ -63,5 +65,5 @@ def _document_at(stdout: str, start: int) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _EXITED.search(line)]
     return lines[-1][:_SHOWN] if lines else ""

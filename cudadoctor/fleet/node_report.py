@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -153,7 +153,17 @@ class NodeReport(Struct, frozen=True):
         return tuple(finding for finding in found if finding.root) or found
 
 
+class NoReport(Struct, frozen=True, kw_only=True):
+    """What stands in the place of a report of a node that was asked and gave none."""
+
+    schema: Literal["cudadoctor.no-report/1"] = "cudadoctor.no-report/1"
+    node: str
+    created: str
+    because: str
+
+
 _DECODER = msgspec.json.Decoder(NodeReport)
+_NO_REPORT_DECODER = msgspec.json.Decoder(NoReport)
 
 
 def read_node_report(data: bytes | str) -> NodeReport:
@@ -171,6 +181,14 @@ def read_node_report(data: bytes | str) -> NodeReport:
         of_newer = f" (its schema, {report.schema}, is newer than this cudadoctor)" if newer else ""
         raise DocumentError(f"is not understood: its verdict is {report.verdict[:60]!r}{of_newer}")
     return report
+
+
+def read_no_report(data: bytes | str) -> NoReport | None:
+    """The word that there is no report, and why; None where `data` says nothing of the kind."""
+    try:
+        return _NO_REPORT_DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 _VERDICTS = frozenset(verdict.value for verdict in Verdict)

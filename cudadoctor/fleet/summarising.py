@@ -36,13 +36,15 @@ def summarise(gathered: Gathered, expected: Sequence[str] = ()) -> FleetSummary:
     for name in sorted(gathered.rows, key=natural):
         classes.setdefault(gathered.rows[name].traits, []).append(name)
     fewer = tuple(_fewer_gpus(classes))
-    not_reported = tuple(name for name in expected if name not in gathered.rows)
+    silent = gathered.silent
+    explained = {each.node for each in silent}
+    not_reported = tuple(name for name in expected if name not in gathered.rows and name not in explained)
     listed = frozenset(expected)
     usual, stragglers = _timed(gathered)
     counts = _counts(gathered, classes)
     return FleetSummary(
         tool=Tool(version=__version__),
-        summary=_sentence(counts, len(not_reported), len(fewer), len(stragglers)),
+        summary=_sentence(counts, len(silent), len(not_reported), len(fewer), len(stragglers)),
         counts=counts,
         classes=tuple(_class_rows(classes, gathered.rows)),
         drift=tuple(_drift(classes)),
@@ -52,6 +54,7 @@ def summarise(gathered: Gathered, expected: Sequence[str] = ()) -> FleetSummary:
         not_reported=not_reported,
         not_listed=tuple(name for name in gathered.rows if listed and name not in listed),
         unreadable=tuple(gathered.unreadable),
+        no_report=silent,
     )
 
 
@@ -71,7 +74,7 @@ def _counts(gathered: Gathered, classes: Classes) -> Counts:
     )
 
 
-def _sentence(counts: Counts, not_reported: int, fewer: int, stragglers: int) -> str:
+def _sentence(counts: Counts, silent: int, not_reported: int, fewer: int, stragglers: int) -> str:
     if counts.nodes == 0:
         opening = "No report could be read."
     elif counts.problems:
@@ -81,6 +84,7 @@ def _sentence(counts: Counts, not_reported: int, fewer: int, stragglers: int) ->
     else:
         opening = f"No problem was found on {_nodes(counts.nodes)}."
     rest = (
+        (silent, f"{_nodes(silent)} gave no report"),
         (not_reported, f"{_nodes(not_reported)} never reported"),
         (fewer, f"{_nodes(fewer)} {_have(fewer)} fewer GPUs than usual"),
         (stragglers, f"{stragglers:,} {'GPU is' if stragglers == 1 else 'GPUs are'} slow"),

@@ -116,6 +116,13 @@ class UnreadableInput(Struct, frozen=True):
     because: str
 
 
+class SilentNode(Struct, frozen=True):
+    """A node that was asked and gave no report, and why."""
+
+    node: str
+    because: str
+
+
 class Counts(Struct, frozen=True, kw_only=True):
     """How many there are of each."""
 
@@ -145,8 +152,10 @@ class FleetSummary(Struct, frozen=True, kw_only=True):
     stragglers: tuple[SlowGpu, ...]
     kernels: tuple[KernelTime, ...]
     """The slowest against the usual first."""
+    no_report: tuple[SilentNode, ...] = ()
+    """Nodes that gave no report when `fleet run` asked them last."""
     not_reported: tuple[str, ...]
-    """Nodes of `--nodes` without a report."""
+    """Nodes of `--nodes` without a report, of which `no_report` does not say why."""
     not_listed: tuple[str, ...]
     """Nodes with a report that `--nodes` does not name."""
     unreadable: tuple[UnreadableInput, ...]

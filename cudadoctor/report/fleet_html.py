@@ -12,6 +12,7 @@ from cudadoctor.report.fleet_text import (
     finding_words,
     gpu_words,
     row_mark,
+    silent_words,
     slow_words,
     unreadable_words,
 )
@@ -36,6 +37,7 @@ def _parts(summary: FleetSummary) -> Iterator[str]:
     yield from _part("Versions", [drift_words(drift) for drift in summary.drift])
     yield from _part("GPUs missing", fewer_words(summary.fewer_gpus))
     yield from _part("Slow GPUs", [slow_words(slow) for slow in summary.stragglers])
+    yield from _part("No report", silent_words(summary.no_report))
     yield from _part("Never reported", [compress(summary.not_reported)] if summary.not_reported else [])
     yield from _part("Not in --nodes", [compress(summary.not_listed)] if summary.not_listed else [])
     yield from _part("Unreadable", [unreadable_words(each) for each in summary.unreadable])

@@ -32,8 +32,8 @@ def _metrics(summary: FleetSummary) -> Iterator[Metric]:
     yield Metric("fleet_missing_gpus", "How many GPUs a node has fewer than usual.", fewer)
     slow = [({"node": each.node, "gpu": each.index}, each.ratio) for each in summary.stragglers]
     yield Metric("fleet_slow_gpu_ratio", "Time of a straggler's kernels to the usual time.", slow)
-    silent = [({"node": node}, 1.0) for node in summary.not_reported]
-    yield Metric("fleet_node_not_reported", "1 for every expected node without a report.", silent)
+    silent = [({"node": node}, 1.0) for node in (*(each.node for each in summary.no_report), *summary.not_reported)]
+    yield Metric("fleet_node_not_reported", "1 for every node that was expected or asked and gave no report.", silent)
 
 
 def _findings(summary: FleetSummary) -> list[Sample]:

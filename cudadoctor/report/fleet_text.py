@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cudadoctor.fleet.hostlist import compress
-from cudadoctor.fleet.summary import Drift, FewerGpus, FindingName, FleetSummary, NodeClass, SlowGpu, UnreadableInput
+from cudadoctor.fleet.summary import Drift, FewerGpus, FindingName, FleetSummary, NodeClass, SilentNode, SlowGpu, UnreadableInput
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import Verdict
 from cudadoctor.report import inert
@@ -45,6 +45,7 @@ def _parts(summary: FleetSummary, ink: Ink, detail: Detail) -> Iterator[Renderab
     yield from _part("Versions", [drift_words(drift) for drift in summary.drift], Mark.WARNING, ink, most)
     yield from _part("GPUs missing", fewer_words(summary.fewer_gpus), Mark.WARNING, ink, most)
     yield from _part("Slow GPUs", [slow_words(each) for each in summary.stragglers], Mark.WARNING, ink, most)
+    yield from _part("No report", silent_words(summary.no_report), Mark.UNKNOWN, ink, most)
     yield from _part("Never reported", _lists(summary.not_reported), Mark.UNKNOWN, ink, most)
     yield from _part("Not in --nodes", _lists(summary.not_listed), Mark.NOTE, ink, most)
     unreadable = [unreadable_words(each) for each in summary.unreadable]
@@ -133,6 +134,14 @@ def slow_words(slow: SlowGpu) -> str:
         f"{slow.node} GPU {slow.index}: {how_slow}; "
         f"{slow.worst_kernel} {slow.worst_ms:.3g} ms, median of {slow.gpus_compared:,} x {slow.gpu} {slow.usual_ms:.3g} ms"
     )
+
+
+def silent_words(silent: Iterable[SilentNode]) -> list[str]:
+    """`node[03,17]: gave no answer within 105 s`, one for nodes with the same reason."""
+    alike: dict[str, list[str]] = {}
+    for each in silent:
+        alike.setdefault(each.because, []).append(each.node)
+    return [f"{compress(nodes)}: {because}" for because, nodes in alike.items()]
 
 
 def unreadable_words(item: UnreadableInput) -> str:

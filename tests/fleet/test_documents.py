@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from cudadoctor.fleet import documents
-from cudadoctor.fleet.documents import MAX_REPORT_BYTES, Found, Unreadable, read_all
+from cudadoctor.fleet.documents import MAX_REPORT_BYTES, Found, Item, Unreadable, read_all
+from cudadoctor.fleet.node_report import NoReport
 from cudadoctor.model.codec import to_compact_json, to_json
 from tests.report.sample_reports import healthy_h100
 
@@ -29,9 +30,12 @@ def read(tmp_path: Path, data: bytes, name: str = "reports.jsonl") -> list[tuple
     return list(shown(read_all([str(path)])))
 
 
-def shown(found: Iterator[Found | Unreadable]) -> Iterator[tuple[int, str]]:
+def shown(found: Iterator[Item]) -> Iterator[tuple[int, str]]:
     for item in found:
-        yield item.line, "report" if isinstance(item, Found) else item.because
+        if isinstance(item, NoReport):
+            yield 0, f"{item.node} {item.because}"
+        else:
+            yield item.line, "report" if isinstance(item, Found) else item.because
 
 
 READABLE: dict[str, tuple[bytes, list[int]]] = {
@@ -129,12 +133,32 @@ def test_memory_is_bounded_however_long_a_line_is() -> None:
         tracemalloc.stop()
 
 
+NO_REPORT = to_compact_json(NoReport(node="n1", created="2026-11-30T12:00:00Z", because="is down"))
+
+
+@pytest.mark.parametrize(
+    ("data", "items"),
+    [
+        (NO_REPORT, [(0, "n1 is down")]),
+        (
+            NO_REPORT + b"\n" + COMPACT + NO_REPORT + b" logout",
+            [(0, "n1 is down"), (2, "report"), (0, "n1 is down"), (4, "no JSON: 'logout'")],
+        ),
+        (COMPACT.strip() + NO_REPORT, [(1, "report"), (0, "n1 is down")]),
+        (NO_REPORT[:-9], [(1, "is no whole report: Input data was truncated")]),
+    ],
+    ids=["alone", "between", "on one line", "cut short"],
+)
+def test_a_word_that_there_is_no_report(data: bytes, items: list[tuple[int, str]], tmp_path: Path) -> None:
+    assert read(tmp_path, data) == items
+
+
 def test_folders_are_read_in_order_and_only_reports_in_them(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/2.json", "1.json", "3.jsonl", "notes.txt", "4.json.gz"):
         (tmp_path / name).write_bytes(gzip.compress(COMPACT) if name.endswith("gz") else COMPACT)
     os.mkfifo(tmp_path / "pipe.json")
-    files = [Path(item.file).name for item in read_all([str(tmp_path)])]
+    files = [Path(item.file).name for item in read_all([str(tmp_path)]) if not isinstance(item, NoReport)]
     assert files == ["1.json", "3.jsonl", "4.json.gz", "2.json"]
 
 

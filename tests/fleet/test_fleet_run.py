@@ -30,7 +30,8 @@ case "$node" in
 good) exec cat "$REPORT" ;;
 noisy) echo "Welcome to noisy"; cat "$REPORT"; echo "logout" ;;
 busy) echo "srun: error: Unable to allocate resources: Requested nodes are busy" >&2; exit 1 ;;
-broken) echo "execve(): cudadoctor: No such file or directory" >&2; exit 2 ;;
+broken) echo "execve(): cudadoctor: No such file or directory
+srun: error: broken: task 0: Exited with exit code 2" >&2; exit 2 ;;
 cut) head -c 900 "$REPORT" ;;
 hangs) exec sleep 300 ;;
 waits) trap 'echo told to end >> "$LOG"; exit 1' TERM INT; sleep 300 & wait ;;
@@ -72,17 +73,20 @@ def test_every_node_is_a_report_or_a_reason(cluster: Path, tmp_path: Path) -> No
     done = run("slurm", str(folder), "--format", "json")
     assert sorted(path.name for path in folder.glob("*.json")) == ["good.json", "noisy.json"]
     assert json.loads((folder / "noisy.json").read_text()) == json.loads(REPORT)
-    assert (folder / "no-report.txt").read_text() == (
-        "broken\texit code 2: execve(): cudadoctor: No such file or directory\n"
-        "busy\texit code 1: srun: error: Unable to allocate resources: Requested nodes are busy\n"
-        "cut\tits report is cut short or damaged\n"
-        "dead\tSlurm says that it is down, and that it does not respond: Not responding\n"
-    )
     summary = json.loads(done.stdout)
-    assert summary["not_reported"] == ["busy", "broken", "cut", "dead"]
+    assert {each["node"]: each["because"] for each in summary["no_report"]} == {
+        "broken": "exit code 2: execve(): cudadoctor: No such file or directory",
+        "busy": "exit code 1: srun: error: Unable to allocate resources: Requested nodes are busy",
+        "cut": "its report is cut short or damaged",
+        "dead": "Slurm says that it is down, and that it does not respond: Not responding",
+    }
+    assert summary["not_reported"] == []
     assert summary["counts"]["healthy"] == 2
     assert done.returncode == ExitCode.UNDETERMINED
-    assert "cudadoctor: busy: no report: exit code 1" in done.stderr
+    again = subprocess.run(
+        [sys.executable, "-m", "cudadoctor", "fleet", "summary", str(folder), "--format", "json"], capture_output=True, text=True
+    )
+    assert json.loads(again.stdout)["no_report"] == summary["no_report"]
 
 
 def test_what_a_node_printed_instead_is_kept(cluster: Path, tmp_path: Path) -> None:
@@ -154,8 +158,7 @@ def test_ctrl_c_ends_what_runs_and_starts_no_more(cluster: Path, tmp_path: Path)
 def test_where_no_node_answers_the_verdict_is_undetermined(cluster: Path, tmp_path: Path) -> None:
     done = run("slurm", str(tmp_path / "reports"), "--nodes", "busy,broken")
     assert done.returncode == ExitCode.UNDETERMINED
-    assert done.stdout == ""
-    assert "none of 2 nodes gave a report" in done.stderr
+    assert "2 nodes gave no report" in done.stdout
 
 
 def test_earlier_reports_are_not_taken_for_answers(cluster: Path, tmp_path: Path) -> None:
@@ -183,6 +186,21 @@ def test_a_cluster_that_does_not_answer_is_said_so(cluster: Path, monkeypatch: p
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(LauncherError, match="cannot run sinfo"):
         slurm_nodes(())
+
+
+def test_inside_a_job_the_nodes_of_the_job_run_a_step(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "good,noisy")
+    done = run("slurm", str(tmp_path / "reports"), "--format", "json")
+    assert json.loads(done.stdout)["counts"]["healthy"] == 2
+    assert cluster.read_text().count(" --overlap ") == 2
+
+
+def test_a_cluster_without_nodes_is_said_so(cluster: Path, tmp_path: Path) -> None:
+    (cluster.parent / "bin" / "sinfo").write_text("#!/bin/sh\n")
+    done = run("slurm", str(tmp_path / "reports"))
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert "sinfo names none" in done.stderr
 
 
 def test_ssh_asks_no_password_and_runs_one_command() -> None:

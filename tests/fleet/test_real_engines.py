@@ -22,7 +22,9 @@ def run(*arguments: str, ray_address: str = "") -> subprocess.CompletedProcess[s
 
 
 def silent(folder: Path) -> dict[str, str]:
-    return dict(line.split("\t", 1) for line in (folder / "no-report.txt").read_text().splitlines())
+    path = folder / "no-report.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {row["node"]: row["because"] for row in rows}
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,16 @@ from msgspec import structs
 
 from cudadoctor.commands.fleet_summary import exit_code
 from cudadoctor.exit_codes import ExitCode
+from cudadoctor.fleet.documents import Item
 from cudadoctor.fleet.gathering import Gathered
 from cudadoctor.fleet.summarising import summarise
-from cudadoctor.fleet.summary import FleetSummary
+from cudadoctor.fleet.summary import FleetSummary, SilentNode
 from cudadoctor.fleet.timings import LEAST_GPUS
 from cudadoctor.model.fact import Known, maybe
 from cudadoctor.model.proof import ProofLayer
 from cudadoctor.model.report import Report
 from cudadoctor.model.versions import DriverRelease
-from tests.fleet.small import NOISY, SLOW, found, small_summary, timed
+from tests.fleet.small import NOISY, SLOW, found, no_report, small_summary, timed
 from tests.report.sample_reports import SAMPLES, healthy_h100
 
 
@@ -51,6 +52,33 @@ def test_equal_nodes_are_one_class_and_odd_ones_come_first() -> None:
     ]
     assert [finding.name for finding in summary.classes[0].findings] == ["gpu-lost"]
     assert summary.classes[0].about[0].subjects == ("CD510 GPU 3",)
+
+
+def test_a_node_that_was_asked_in_vain_is_named_with_the_reason() -> None:
+    gathered = Gathered()
+    gathered.add_all([found(node("a")), no_report("b", "is down"), no_report("b", "is draining")])
+    summary = summarise(gathered, ("a", "b", "c"))
+    assert summary.no_report == (SilentNode("b", "is draining"),)
+    assert summary.not_reported == ("c",)
+    assert exit_code(summary, "error") is ExitCode.UNDETERMINED
+    assert summary.summary == "No problem was found on 1 node. 1 node gave no report; 1 node never reported."
+
+
+@pytest.mark.parametrize(("created", "silent"), [("2026-11-30T11:00:00Z", False), ("2026-11-30T13:00:00Z", True)])
+def test_a_report_counts_where_it_is_newer_than_the_silence(created: str, silent: bool) -> None:
+    items: list[Item] = [found(node("a")), no_report("a", "is down", created)]
+    for stream in (items, items[::-1]):
+        gathered = Gathered()
+        gathered.add_all(stream)
+        summary = summarise(gathered)
+        assert [each.node for each in summary.no_report] == ["a"] * silent
+        assert summary.counts.nodes == 1
+
+
+def test_where_all_nodes_are_silent_nothing_was_unreadable() -> None:
+    gathered = Gathered()
+    gathered.add_all([no_report("a", "is down")])
+    assert exit_code(summarise(gathered), "error") is ExitCode.UNDETERMINED
 
 
 @pytest.mark.parametrize("newer_first", [True, False])

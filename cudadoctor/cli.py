@@ -59,6 +59,7 @@ from cudadoctor.cli_options import (
 )
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.interrupts import remembered_interrupts
+from cudadoctor.saying import say
 
 OUTPUT_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 """Errors of a write to standard output; those of a file carry its name."""
@@ -82,7 +83,7 @@ app = typer.Typer(
 
 def fail(code: ExitCode, message: str) -> NoReturn:
     """Say what is wrong on standard error and end with this code."""
-    print(f"cudadoctor: {message}", file=sys.stderr)
+    say(message)
     raise typer.Exit(code)
 
 

@@ -9,6 +9,7 @@ import typer
 import typer.core
 
 from cudadoctor.exit_codes import ExitCode
+from cudadoctor.saying import say
 
 DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
 
@@ -57,7 +58,7 @@ def _say_usage(error: Any) -> None:
         print(message, file=sys.stderr)
         return
     sentence = " ".join(message.split()).removesuffix(".")
-    print(f"cudadoctor: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr)
+    say(f"{sentence[:1].lower()}{sentence[1:]}")
     if context is None:
         return
     usage = " ".join(context.get_usage().split())

@@ -152,7 +152,7 @@ def _text(path: Path) -> str:
             raise PolicyError(f"{path}: larger than {MAX_BYTES // 1024} kB, too large for a policy")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror or error}") from error
+        raise PolicyError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise PolicyError(f"{path}: not UTF-8 text") from error
 

@@ -307,3 +307,99 @@ def test_triage_says_what_a_text_lacks() -> None:
     little = run("triage", "-", stdin=b"Cuda compilation tools, release 12.4, V12.4.131")
     assert little.returncode == ExitCode.UNDETERMINED
     assert b"nvidia-smi" in little.stdout
+
+
+def test_a_dump_goes_to_the_file_named_and_many_bad_lines_are_counted(tmp_path: Path) -> None:
+    dump, results = tmp_path / "tickets.jsonl", tmp_path / "results.jsonl"
+    dump.write_text('{"id": "a", "text": "CUDA error 209"}\n' + '{"id": "b"}\n' * 20, encoding="utf-8")
+    done = run("triage", "--jsonl", str(dump), "--output", str(results))
+    assert (done.returncode, done.stdout) == (ExitCode.OK, b"")
+    assert [json.loads(line)["id"] for line in results.read_text(encoding="utf-8").splitlines()] == ["a"]
+    assert len(done.stderr.splitlines()) == 6
+    assert b"20 of 21 lines skipped" in done.stderr
+    assert run("triage", "--jsonl", str(dump), "--format", "html").returncode == ExitCode.USAGE
+    full = run("triage", "--jsonl", str(dump), "--output", "/dev/full")
+    assert (full.returncode, full.stderr) == (ExitCode.USAGE, b"cudadoctor: cannot write the results: No space left on device\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+def test_a_saved_report_is_read_as_windows_tools_write_it(encoding: str, tmp_path: Path) -> None:
+    saved = tmp_path / "report.json"
+    saved.write_text(run("demo", "old-wheel", "--format", "json").stdout.decode(), encoding=encoding)
+    done = run("check", "--snapshot", str(saved))
+    assert done.returncode == ExitCode.PROBLEMS and b"CD412" in done.stdout
+    assert run("compare", str(saved), str(saved)).returncode == ExitCode.OK
+
+
+READERS = (
+    ("triage",),
+    ("triage", "--jsonl"),
+    ("check", "--snapshot"),
+    ("compare", __file__),
+    ("bench", "--judge"),
+    ("bench", "--judge", __file__, "--against"),
+    ("check", "--policy"),
+    ("preflight", "--dockerfile"),
+)
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "loop", "absent"])
+def test_what_never_ends_or_is_no_file_ends_with_2_at_once(command: tuple[str, ...], name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    done = run(*command, str(tmp_path / name))
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
+    assert done.stderr.startswith(b"cudadoctor: ") and done.stderr.count(b"\n") == 1
+
+
+def test_a_pipe_among_reports_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    report = saved(tmp_path, volta_with_new_torch())
+    done = run("fleet", "summary", str(tmp_path / "pipe"), report)
+    assert done.returncode == ExitCode.USAGE
+    assert b"is not a regular file" in done.stdout and b"1 report" in done.stdout
+
+
+def test_a_list_of_nodes_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_bytes(b"x" * (2 << 20))
+    done = run("fleet", "summary", saved(tmp_path, volta_with_new_torch()), "--nodes", str(tmp_path / "nodes"))
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, b"")
+    assert b"is larger than 1 MiB, too large for a list of nodes" in done.stderr
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31m[bold]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (HOSTILE,),
+        ("check", HOSTILE),
+        ("check", "--snapshot", HOSTILE),
+        ("check", "--format", HOSTILE),
+        ("check", "--policy", "hostile.toml"),
+        ("triage", HOSTILE),
+        ("compare", HOSTILE, HOSTILE),
+        ("fleet", "summary", HOSTILE),
+        ("scan", HOSTILE),
+        ("bench", "--judge", HOSTILE),
+        ("demo", HOSTILE),
+        ("explain", HOSTILE),
+        ("matrix", "gpus", HOSTILE),
+        ("archs", "--gpu", HOSTILE),
+        ("preflight", "--dockerfile", HOSTILE),
+        ("preflight", "--root", HOSTILE),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(HOSTILE, "HOSTILE"),
+)
+def test_no_message_carries_control_codes_of_its_input(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hostile.toml").write_text('"\\u001b[31m" = 1', encoding="utf-8")
+    done = run(*arguments)
+    assert done.returncode in (ExitCode.USAGE, ExitCode.PROBLEMS)
+    assert done.stderr or done.stdout
+    assert b"\x1b" not in done.stdout + done.stderr and b"\x07" not in done.stdout + done.stderr

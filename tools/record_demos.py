@@ -47,8 +47,8 @@ CHECKED: Mapping[str, tuple[str, str]] = {
 PROBED: Mapping[str, tuple[Any, str]] = {
     "docker-without-gpus": (CONTAINERS, "docker without --gpus"),
     "slurm-apptainer": (CONTAINERS, "apptainer without --nv in a job of Slurm"),
-    "wsl-linux-driver": (WSL, "a Linux driver's libcuda first"),
-    "wsl-stub": (WSL, "the toolkit's stub first"),
+    "wsl-linux-driver": (WSL, "WSL2: a Linux driver's libcuda is found before the one of Windows"),
+    "wsl-stub": (WSL, "WSL2: the toolkit's stub of libcuda is found first"),
 }
 TICKETS: Mapping[str, tuple[str, str]] = {
     "ticket-extension": ("k01", "a ticket: an extension that no longer fits its torch"),

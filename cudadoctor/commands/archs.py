@@ -13,6 +13,7 @@ from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.named import GpuNameError, capability_of
 from cudadoctor.probes import ProbeOptions, collect
 from cudadoctor.rules.questions import capability, gpu_name, gpus
+from cudadoctor.saying import say
 from cudadoctor.system import RealSystem
 
 TORCH_LIMIT_S = 15.0
@@ -35,12 +36,12 @@ def run(options: ArchsOptions) -> ExitCode:
     try:
         named = tuple(WantedGpu(name, capability_of(name, matrices)) for name in options.gpus)
     except GpuNameError as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
     snapshot = collect(RealSystem(), ProbeOptions(options.python or "", torch_child_options=("--no-proofs",)), TORCH_LIMIT_S)
     wanted = named or gpus_here(snapshot, matrices)
     if not wanted:
-        print("cudadoctor: no GPU was found here; name the ones to compile for: cudadoctor archs --gpu 8.9", file=sys.stderr)
+        say("no GPU was found here; name the ones to compile for: cudadoctor archs --gpu 8.9")
         return ExitCode.UNDETERMINED
     plan = plan_archs(wanted, build_limits(snapshot, matrices), options.ptx)
     _explain(plan, snapshot, matrices)

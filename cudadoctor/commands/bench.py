@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,6 +16,7 @@ from cudadoctor.bench.measuring import CannotMeasureError, Measurement, Request
 from cudadoctor.bench.model import SCHEMA, BenchReport, Outcome, Profile, Section
 from cudadoctor.bench.verdict import judge
 from cudadoctor.commands.output import OutputError, OutputOptions, render_options, write
+from cudadoctor.commands.reading import InputError, read_input
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.model.codec import DocumentError, from_json, to_json
@@ -24,6 +24,7 @@ from cudadoctor.model.fact import maybe
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import Tool
 from cudadoctor.report import inert
+from cudadoctor.saying import say
 
 if TYPE_CHECKING:
     from cudadoctor.gpu.description import DeviceDescription
@@ -71,7 +72,7 @@ def run(options: BenchOptions) -> ExitCode:
     try:
         return _run(options)
     except (BenchError, OutputError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return error.code if isinstance(error, BenchError) else ExitCode.USAGE
 
 
@@ -84,7 +85,7 @@ def _run(options: BenchOptions) -> ExitCode:
     compared = tuple(changes(earlier, report)) if earlier is not None else None
     report = structs.replace(report, verdict=judge(report, matrices), against=compared)
     for difference in differences_of_machine(earlier, report) if earlier is not None else ():
-        print(f"cudadoctor: the runs differ in more than time: {inert.value(difference)}", file=sys.stderr)
+        say(f"the runs differ in more than time: {inert.value(difference)}")
     write(_rendered(report, options, matrices), options.output.path)
     if options.plot is not None:
         from cudadoctor.bench.plot import draw
@@ -106,11 +107,9 @@ def _rendered(report: BenchReport, options: BenchOptions, matrices: Matrices) ->
 def read_report(path: Path) -> BenchReport:
     """A saved run; raises BenchError for a file that is none."""
     try:
-        if path.stat().st_size > MAX_REPORT_BYTES:
-            raise BenchError(f"{path} is too large for a saved bench ({path.stat().st_size:,} bytes)")
-        report = from_json(path.read_bytes(), BenchReport)
-    except OSError as error:
-        raise BenchError(f"cannot read {path}: {error.strerror or error}") from error
+        report = from_json(read_input(path, MAX_REPORT_BYTES, "a saved bench"), BenchReport)
+    except InputError as error:
+        raise BenchError(str(error)) from error
     except DocumentError as error:
         raise BenchError(f"{path} is no saved bench (cudadoctor bench --format json): {error}") from error
     if report.schema != SCHEMA:
@@ -149,15 +148,15 @@ def measure(options: BenchOptions, matrices: Matrices) -> BenchReport:
     started = time.monotonic()
     system = RealSystem()
     try:
-        with progress() as say:
-            say.now("asking the driver")
-            measured = Measurement(_request(options, system), system, matrices, say.now).run()
+        with progress() as waiting:
+            waiting.now("asking the driver")
+            measured = Measurement(_request(options, system), system, matrices, waiting.now).run()
     except CannotMeasureError as error:
         raise BenchError(f"nothing can be measured on GPU {options.gpu}: {error}", ExitCode.UNDETERMINED) from error
     finally:
         system.stop_programs()
     for remark in measured.remarks:
-        print(f"cudadoctor: {remark}", file=sys.stderr)
+        say(remark)
     return BenchReport(
         tool=Tool(version=__version__, matrices_as_of=matrices.speeds.as_of.isoformat()),
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from msgspec import structs
 from cudadoctor import plugins
 from cudadoctor.assumptions import AssumptionError, assume
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
+from cudadoctor.commands.reading import InputError, read_input
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
@@ -25,6 +25,7 @@ from cudadoctor.model.report import Report
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.policy import NO_POLICY, Policy, PolicyError, find_policy, with_policy_shown
 from cudadoctor.requirements import RequirementError, parse_requirements
+from cudadoctor.saying import say
 
 MAX_REPORT_BYTES = 64 * 1024 * 1024
 """Largest saved report read."""
@@ -61,10 +62,6 @@ class CheckOptions:
     """What was found there."""
 
 
-class InputError(Exception):
-    """An input of the user's cannot be used; the text says why."""
-
-
 def run(options: CheckOptions) -> ExitCode:
     """Diagnose, print, and say how it went."""
     try:
@@ -75,10 +72,10 @@ def run(options: CheckOptions) -> ExitCode:
         diagnosis = _saved(options, options.snapshot) if options.snapshot is not None else _examine(options)
         emit(redact(diagnosis.report, _identity(options)), options.output)
     except (InputError, SelectionError, OutputError, AssumptionError, RequirementError, PolicyError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
     for crash in diagnosis.crashes:
-        print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
+        say(f"a bug: {crash}; the rest of the report holds")
     return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
 
 
@@ -155,21 +152,8 @@ def node_name(environ: Mapping[str, str]) -> str | None:
 
 def read_report(path: Path) -> Report:
     """The report saved in a file (`-`: standard input); raises InputError."""
-    try:
-        data = sys.stdin.buffer.read(MAX_REPORT_BYTES + 1) if str(path) == "-" else _read(path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(data) > MAX_REPORT_BYTES:
-        raise InputError(f"{path} is larger than {MAX_REPORT_BYTES // (1024 * 1024)} MB, too large for a report")
+    data = read_input(path, MAX_REPORT_BYTES, "a report")
     try:
         return from_json(data, Report)
     except DocumentError as error:
         raise InputError(f"{path} is no cudadoctor report: {error}") from error
-
-
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        path.stat()
-        raise InputError(f"{path} is not a regular file")
-    with path.open("rb") as file:
-        return file.read(MAX_REPORT_BYTES + 1)

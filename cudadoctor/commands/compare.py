@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cudadoctor.commands.output import OutputError, OutputOptions, render_options, write
+from cudadoctor.commands.reading import InputError, read_input
 from cudadoctor.compare.comparing import Judged, compare
 from cudadoctor.compare.comparison import CompareReport, Machine
 from cudadoctor.diagnosis import diagnose
@@ -18,6 +18,7 @@ from cudadoctor.model.report import Report
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.readers.paste import MAX_PASTE_BYTES, Paste, PasteError, read_paste
 from cudadoctor.rules.engine import UNDECIDED
+from cudadoctor.saying import say
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,6 @@ class CompareOptions:
     output: OutputOptions = field(default_factory=OutputOptions)
 
 
-class InputError(Exception):
-    """An input cannot be used; the text says why."""
-
-
 def run(options: CompareOptions) -> ExitCode:
     """Read, judge, compare, print."""
     try:
@@ -40,7 +37,7 @@ def run(options: CompareOptions) -> ExitCode:
         report = compare(reference, others, matrices)
         write(_rendered(report, options.output), options.output.path)
     except (InputError, PasteError, OutputError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
     return ExitCode.PROBLEMS if any(each.matters for each in report.comparisons) else ExitCode.OK
 
@@ -84,15 +81,9 @@ def read_machine(path: str, matrices: Matrices) -> Judged:
 
 
 def _read(path: str) -> bytes:
-    try:
-        if path == "-":
-            return sys.stdin.buffer.read(MAX_PASTE_BYTES + 1)
-        if Path(path).is_dir():
-            raise InputError(f"{path} is a folder; `cudadoctor fleet summary` reads folders")
-        with Path(path).open("rb") as file:
-            return file.read(MAX_PASTE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a folder; `cudadoctor fleet summary` reads folders")
+    return read_input(path, MAX_PASTE_BYTES, "a report or a text")
 
 
 def _understood(data: bytes) -> tuple[Paste, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -17,6 +16,7 @@ from cudadoctor.matrices import Matrices
 from cudadoctor.model.codec import from_json
 from cudadoctor.model.redact import redact
 from cudadoctor.model.report import Report
+from cudadoctor.saying import say
 
 _FOLDER = files("cudadoctor").joinpath("demos")
 
@@ -56,14 +56,14 @@ def run(options: DemoOptions) -> ExitCode:
         print("\n".join(_listing(known)))
         return ExitCode.OK
     if options.name not in known:
-        print(f"cudadoctor: no demo is called {options.name!r}; `cudadoctor demo` lists them", file=sys.stderr)
+        say(f"no demo is called {options.name!r}; `cudadoctor demo` lists them")
         return ExitCode.USAGE
     demo = load(options.name)
-    print(f"cudadoctor: a replay, not this machine: {demo.title} ({demo.recorded.rstrip('.')})", file=sys.stderr)
+    say(f"a replay, not this machine: {demo.title} ({demo.recorded.rstrip('.')})")
     try:
         emit(redact(_marked(judged(demo).report, options.name)), options.output)
     except OutputError as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
     return ExitCode.OK
 

@@ -21,6 +21,7 @@ from cudadoctor.fleet.launchers import Asking, LauncherError, ask_nodes, slurm_n
 from cudadoctor.fleet.node_answer import Answer
 from cudadoctor.fleet.node_report import NoReport
 from cudadoctor.model.codec import to_compact_json
+from cudadoctor.saying import say
 
 NO_REPORT = "no-report.jsonl"
 """In the folder, read by `fleet summary`: each node that gave no report, and why, a line."""
@@ -65,7 +66,7 @@ def run(options: RunOptions) -> ExitCode:
             _save(chain(down, answers), options.folder, len(expected), quiet=options.output.quiet)
         return sum_up(SummaryOptions((str(options.folder),), output=options.output), expected)
     except (FleetRunError, LauncherError, HostlistError, OutputError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
 
 

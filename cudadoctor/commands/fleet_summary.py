@@ -18,6 +18,7 @@ from cudadoctor.fleet.gathering import Gathered
 from cudadoctor.fleet.hostlist import HostlistError, nodes_of
 from cudadoctor.fleet.summarising import summarise
 from cudadoctor.fleet.summary import FleetSummary
+from cudadoctor.saying import say
 
 __all__ = ["SummaryOptions", "exit_code", "run", "sum_up"]
 
@@ -44,7 +45,7 @@ def run(options: SummaryOptions) -> ExitCode:
     try:
         return sum_up(options, nodes_of(options.nodes) if options.nodes is not None else ())
     except (HostlistError, OutputError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
 from cudadoctor.matrices.listing import MatrixName, as_of, lines, title_of
+from cudadoctor.saying import say
 
 
 def run(name: str, query: str) -> ExitCode:
@@ -15,7 +14,7 @@ def run(name: str, query: str) -> ExitCode:
     matrix = MatrixName(name)
     rows = lines(matrices, matrix, query)
     if not rows:
-        print(f"cudadoctor: no row of {name} has all of {query!r}", file=sys.stderr)
+        say(f"no row of {name} has all of {query!r}")
         return ExitCode.PROBLEMS
     print(f"{title_of(matrices, matrix)} (state of {as_of(matrices, matrix)})")
     table = ""

@@ -15,6 +15,7 @@ from cudadoctor.exit_codes import ExitCode
 from cudadoctor.model.finding import Severity
 from cudadoctor.model.report import Report, Verdict
 from cudadoctor.report import RENDERERS, Charset, Detail, JudgedFile, RenderOptions
+from cudadoctor.saying import say
 
 FILE_WIDTH = 100
 """Columns of a text report that goes to a file or a pipe."""
@@ -119,12 +120,12 @@ def _append_step_summary(report: Report, path: Path) -> None:
     try:
         room = SUMMARY_LIMIT_BYTES - (path.stat().st_size if path.exists() else 0)
         if len(data) + 1 > room:
-            print(f"cudadoctor: the report ({len(data):,} bytes) does not fit into the step summary", file=sys.stderr)
+            say(f"the report ({len(data):,} bytes) does not fit into the step summary")
             return
         with path.open("ab") as file:
             file.write(data + b"\n")
     except OSError as error:
-        print(f"cudadoctor: cannot write the step summary {path}: {error.strerror or error}", file=sys.stderr)
+        say(f"cannot write the step summary {path}: {error.strerror or error}")
 
 
 def absolute_of(path: Path | str) -> Path:

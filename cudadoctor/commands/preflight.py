@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from cudadoctor.policy import Policy, PolicyError, find_policy, with_policy_show
 from cudadoctor.preflight import Target, assumed, image_system, installed_below, installed_here, target_of
 from cudadoctor.preflight_judgement import judge, target_sentence
 from cudadoctor.requirements import RequirementError, parse_requirements
+from cudadoctor.saying import say
 
 PLANNED_HERE: Mapping[str, Any] = {
     "package": "an extension of torch",
@@ -95,12 +95,12 @@ def run(options: PreflightOptions) -> ExitCode:
     ) as error:
         return _refused(str(error))
     for crash in diagnosis.crashes:
-        print(f"cudadoctor: a bug: {crash}; the rest of the report holds", file=sys.stderr)
+        say(f"a bug: {crash}; the rest of the report holds")
     return exit_code(diagnosis.report, output.fail_on, diagnosis.crashes)
 
 
 def _refused(message: str) -> ExitCode:
-    print(f"cudadoctor: {message}", file=sys.stderr)
+    say(message)
     return ExitCode.USAGE
 
 

@@ -15,6 +15,7 @@ from cudadoctor.matrices.torch_builds import TorchWheel
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError, capability_of, release_of
 from cudadoctor.recommend import Advice, Target, advise
+from cudadoctor.saying import say
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,10 @@ def run(options: RecommendOptions, python: str | None, style: str) -> ExitCode:
     try:
         target = target_of(options, None if options.gpus else _this_machine(python, matrices), matrices)
     except (GpuNameError, VersionError, ValueError) as error:
-        print(f"cudadoctor: {error}", file=sys.stderr)
+        say(str(error))
         return ExitCode.USAGE
     if not target.capabilities:
-        print('cudadoctor: no GPU was found here; name one: cudadoctor recommend --gpu "RTX 4090" --driver 550', file=sys.stderr)
+        say('no GPU was found here; name one: cudadoctor recommend --gpu "RTX 4090" --driver 550')
         return ExitCode.UNDETERMINED
     advice = advise(target, matrices)
     if style == "json":

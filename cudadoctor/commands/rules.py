@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 
 from cudadoctor import plugins
 from cudadoctor.rules.engine import Rule
 from cudadoctor.rules.registry import RULES
+from cudadoctor.saying import say
 
 
 def all_rules() -> tuple[Rule, ...]:
     """Ours, and those of the installed plugins; one that is broken is named on standard error."""
     said = plugins.described()
     for plugin in said.broken:
-        print(f"cudadoctor: the plugin {plugin.name} of {plugin.package} is left out: {plugin.because}", file=sys.stderr)
+        say(f"the plugin {plugin.name} of {plugin.package} is left out: {plugin.because}")
     return (*RULES, *said.rules)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from cudadoctor.model.codec import to_json
 from cudadoctor.model.versions import VersionError
 from cudadoctor.named import GpuNameError, capability_of, release_of
 from cudadoctor.probes.python_env import choose_python
+from cudadoctor.saying import say
 from cudadoctor.scan import Detail, LibrarySearch, ScanOptions, gpu_of, run_scan
 from cudadoctor.system import RealSystem
 
@@ -63,7 +63,7 @@ def run(request: ScanRequest) -> ExitCode:
 
 
 def _refused(message: str) -> ExitCode:
-    print(f"cudadoctor: {message}", file=sys.stderr)
+    say(message)
     return ExitCode.USAGE
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +13,7 @@ from msgspec import structs
 
 from cudadoctor import plugins
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code, judged_file
+from cudadoctor.commands.reading import InputError, open_input, read_input
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
@@ -26,11 +27,14 @@ from cudadoctor.plugins import NO_WORD, PluginWord
 from cudadoctor.readers.paste import MAX_PASTE_BYTES, PasteError, read_paste
 from cudadoctor.rules.engine import RuleSet
 from cudadoctor.rules.registry import RULES
+from cudadoctor.saying import say
 
 MAX_LINE_BYTES = 4 * MAX_PASTE_BYTES
 """Longest line of a dump of tickets: a paste with every character escaped."""
 
 
+BAD_LINES_SHOWN = 5
+"""Of a dump whose lines are no tickets, how many are told one by one."""
 ASK_FOR = "What `cudadoctor report` prints on the machine answers most questions at once."
 
 
@@ -55,18 +59,17 @@ def run(options: TriageOptions) -> ExitCode:
     try:
         if not plugins.installed():  # their names are known only when they are asked
             options.selection.rules()
-        diagnosis = diagnose_text(_read(options.path), Matrices.load(), selection=options.selection, ask=plugins.ask_plugins)
+        data = read_input(options.path, MAX_PASTE_BYTES, "one text; give the part around the error")
+        diagnosis = diagnose_text(data, Matrices.load(), selection=options.selection, ask=plugins.ask_plugins)
         file = judged_file(options.path) if str(options.path) != "-" else None
         emit(redact(diagnosis.report), replace(options.output, judged=file))
-    except OSError as error:
-        return _refused(f"cannot read {options.path}: {error.strerror or error}")
-    except (PasteError, SelectionError, OutputError) as error:
+    except (InputError, PasteError, SelectionError, OutputError) as error:
         return _refused(str(error))
     return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
 
 
 def _refused(message: str) -> ExitCode:
-    print(f"cudadoctor: {message}", file=sys.stderr)
+    say(message)
     return ExitCode.USAGE
 
 
@@ -108,21 +111,14 @@ def what_would_help(snapshot: Snapshot) -> str:
     return "No problem can be seen in this text. " + (f"Not in it: {missing}." if missing else ASK_FOR)
 
 
-def _read(path: Path) -> bytes:
-    if str(path) == "-":
-        return sys.stdin.buffer.read(MAX_PASTE_BYTES + 1)
-    if path.exists() and not path.is_file():
-        raise PasteError(f"{path} is not a regular file")
-    with path.open("rb") as file:
-        return file.read(MAX_PASTE_BYTES + 1)
-
-
 def run_dump(options: TriageOptions) -> ExitCode:
     """Diagnose a dump of tickets, one JSON result a line as it goes; a bad line is reported on standard error and skipped."""
+    if options.output.format not in ("text", "json"):
+        return _refused(f"--jsonl writes one JSON result a line; it has no format {options.output.format}")
     matrices, bad, count = Matrices.load(), 0, 0
     try:
         rules = options.selection.rules()
-        with _opened(options.path) as stream:
+        with open_input(options.path) as stream, _destination(options.output.path) as results:
             for number, line in enumerate(_lines(stream), 1):
                 if not line.strip():
                     continue
@@ -131,19 +127,37 @@ def run_dump(options: TriageOptions) -> ExitCode:
                     result = result_line(line, matrices, rules)
                 except (PasteError, codec.DocumentError) as error:
                     bad += 1
-                    print(f"cudadoctor: line {number} skipped: {error}", file=sys.stderr)
+                    if bad <= BAD_LINES_SHOWN:
+                        say(f"line {number} skipped: {error}")
                     continue
-                sys.stdout.buffer.write(result + b"\n")
-                sys.stdout.buffer.flush()
+                _put(results, result)
     except OSError as error:
         return _refused(f"cannot read {options.path}: {error.strerror or error}")
-    except SelectionError as error:
+    except (InputError, OutputError, SelectionError) as error:
         return _refused(str(error))
+    if bad > BAD_LINES_SHOWN:
+        say(f"{bad} of {count} lines skipped, of which {BAD_LINES_SHOWN} are shown above")
     return ExitCode.USAGE if bad and bad == count else ExitCode.OK
 
 
-def _opened(path: Path) -> BinaryIO:
-    return sys.stdin.buffer if str(path) == "-" else path.open("rb")
+def _destination(path: Path | None) -> FileIO:
+    """Where results go, without a buffer that would be written once more at the end; raises OutputError."""
+    try:
+        return FileIO(path, "w") if path is not None else FileIO(1, "w", closefd=False)
+    except OSError as error:
+        raise OutputError(f"cannot write {path or 'to standard output'}: {error.strerror or error}") from error
+
+
+def _put(results: FileIO, line: bytes) -> None:
+    """Write one result at once, so that whoever reads along has it; raises OutputError."""
+    try:
+        rest = memoryview(line + b"\n")
+        while rest:
+            rest = rest[results.write(rest) :]
+    except BrokenPipeError:
+        raise SystemExit(ExitCode.OK) from None  # whoever read the results has enough
+    except OSError as error:
+        raise OutputError(f"cannot write the results: {error.strerror or error}") from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

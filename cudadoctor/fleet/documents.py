@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -84,10 +85,18 @@ def _files_below(folder: str) -> Iterator[str]:
 
 def _of_file(file: str) -> Iterator[Item]:
     try:
+        if not _is_regular(file):
+            yield Unreadable(file, 0, "is not a regular file; to read a pipe, name - and pipe it in")
+            return
         with open(file, "rb") as stream:  # noqa: PTH123  # a tenth of the time of a small report goes into making a Path
             yield from _of_stream(stream, file)
     except OSError as error:
         yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
+
+
+def _is_regular(file: str) -> bool:
+    """Neither a device nor a pipe, which might never end or never begin; raises OSError where there is nothing."""
+    return stat.S_ISREG(os.stat(file).st_mode)  # noqa: PTH116  # as above
 
 
 def _of_stream(stream: BinaryIO, file: str) -> Iterator[Item]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
+MAX_LIST_BYTES = 2**20
+"""Largest file of lists read."""
 MOST_NODES = 1_000_000
 """A list of more names is a mistake in a range, or an attack."""
 _RANGES = re.compile(r"\[([^\[\]]*)\]")
@@ -24,6 +26,8 @@ def nodes_of(argument: str) -> tuple[str, ...]:
     """The nodes that `--nodes` names: a list, or a file of lists, one a line (`#` begins a comment); raises HostlistError."""
     path = Path(argument)
     try:
+        if path.is_file() and path.stat().st_size > MAX_LIST_BYTES:
+            raise HostlistError(f"{argument} is larger than {MAX_LIST_BYTES // 2**20} MiB, too large for a list of nodes")
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else [argument]
     except (OSError, UnicodeDecodeError) as error:
         raise HostlistError(f"cannot read the list of nodes {argument}: {error}") from error

@@ -1,5 +1,6 @@
 """Snapshots and reports to JSON and back: the version types travel as their text."""
 
+import codecs
 import re
 from typing import Any, TypeVar
 
@@ -92,6 +93,13 @@ def _spelled(surrogate: int) -> str:
 def from_json(data: bytes | str, kind: type[T]) -> T:
     """The document of type `kind` in `data`; raises DocumentError, naming the place, where it is none."""
     try:
-        return msgspec.json.decode(data, type=kind, dec_hook=_decode)
+        return msgspec.json.decode(_as_utf8(data), type=kind, dec_hook=_decode)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise DocumentError(str(error)) from error
+
+
+def _as_utf8(data: bytes | str) -> bytes | str:
+    """Without the marks that Windows tools write: PowerShell 5 redirects a program's output into UTF-16."""
+    if isinstance(data, bytes) and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    return data.removeprefix(codecs.BOM_UTF8) if isinstance(data, bytes) else data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cudadoctor.model.snapshot import (
     DeviceNode,
     LibraryCopy,
@@ -20,7 +22,7 @@ def from_collect_env(values: Values, book: FactBook) -> None:
     for index, name in enumerate(values["gpus"]):
         if values.get("vendor") != "amd":
             book.gpu(index, name=name, mig_enabled=True if values.get("mig_devices") and index == 0 else None)
-    book.say("os_name", values["os"])
+    book.say("os_name", _without_architecture(values["os"]))
     book.parse("glibc", DottedVersion.parse, values["libc"])
     words = f"{values['os']} {values['python_platform']}"
     book.say("architecture", next((a for a in ("x86_64", "aarch64", "arm64") if a in words), None))
@@ -237,3 +239,8 @@ def from_answers(values: Values, book: FactBook) -> None:
         book.package("tensorflow", values["tf_version"])
     if values.get("jax_version"):
         book.package("jax", values["jax_version"])
+
+
+def _without_architecture(system: str | None) -> str | None:
+    """`Ubuntu 20.04.2 LTS (x86_64)` without the brackets: the architecture is a fact of its own."""
+    return re.sub(r" \((?:x86_64|aarch64|arm64)\)$", "", system) if system else system

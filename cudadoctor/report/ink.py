@@ -28,6 +28,10 @@ class Ink:
         """A value on one line."""
         return Text(inert.value(text, self.charset, limit), style=style)
 
+    def paths(self, text: str, width: int, style: str = "") -> Text:
+        """A value on lines of `width`, its longer paths broken before a slash."""
+        return Text(_broken_at_slashes(inert.value(text, self.charset, inert.CELL_LIMIT), width), style=style)
+
     def prose(self, text: str, style: str = "") -> Text:
         """Sentences, to be wrapped."""
         return Text(inert.prose(text, self.charset), style=style)
@@ -61,3 +65,14 @@ class Ink:
             else:
                 lines.append(part.copy())
         return lines
+
+
+def _broken_at_slashes(text: str, width: int) -> str:
+    words = []
+    for whole in text.split(" "):
+        word, lines = whole, []
+        while len(word) > width and (slash := word.rfind("/", 1, width + 1)) > 0:
+            lines.append(word[:slash])
+            word = word[slash:]
+        words.append("\n".join([*lines, word]))
+    return " ".join(words)

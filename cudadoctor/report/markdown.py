@@ -42,7 +42,7 @@ def _blocks(report: Report, charset: Charset) -> Iterator[str]:
             yield from _finding(branch, charset, elsewhere)
     notes = [branch.finding for branch in branches if branch.finding.severity is Severity.NOTE]
     if notes:
-        title = "1 harmless difference explained" if len(notes) == 1 else f"{len(notes)} harmless differences explained"
+        title = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}, nothing to fix"
         yield folded(title, *map(_note, notes))
     proofs = [
         _proof_row(row.layer, row.gpus, row.gemm, row.attention, row.note, charset)

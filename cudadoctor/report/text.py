@@ -53,10 +53,11 @@ def _stack_part(report: Report, ink: Ink) -> Iterator[RenderableType]:
     table.add_column(overflow="fold", min_width=8, max_width=18)
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
-    table.add_column(overflow="fold", max_width=max(12, ink.width // 4))
+    sources = max(12, ink.width // 4)
+    table.add_column(overflow="fold", max_width=sources)
     for row in rows:
         verdict = ink.mark(row.mark, row.words)
-        table.add_row(ink.value(row.label, "bold"), ink.value(row.value), verdict, ink.value(row.source, "dim"))
+        table.add_row(ink.value(row.label, "bold"), ink.value(row.value), verdict, ink.paths(row.source, sources, "dim"))
     yield Padding(table, (0, 0, 0, GAP))
     yield Text("")
 

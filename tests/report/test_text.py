@@ -13,6 +13,7 @@ from cudadoctor.model.finding import Fix, UnknownRule, Where
 from cudadoctor.model.report import Report, Tool, Verdict
 from cudadoctor.model.snapshot import Snapshot
 from cudadoctor.report import RENDERERS, Charset, Detail, RenderOptions
+from cudadoctor.report.ink import Ink
 from tests.report.hostile import HOSTILE, hostile_report
 from tests.report.sample_reports import ARCH_MISSING, SAMPLES, healthy_h100, no_gpu, rtx_5090_old_wheel, undetermined
 
@@ -190,3 +191,10 @@ def test_an_empty_snapshot_renders() -> None:
 def test_unknown_without_a_reason_says_so() -> None:
     report = structs.replace(undetermined(), unknown=(UnknownRule("CD1", "x", ""),))
     assert "no reason was given" in text(report)
+
+
+def test_a_long_path_is_broken_before_a_slash_and_short_ones_are_not() -> None:
+    ink = Ink(Charset.UNICODE, 100)
+    assert ink.paths("/proc/driver/nvidia/version", 25).plain == "/proc/driver/nvidia\n/version"
+    assert ink.paths("PATH, /usr/local/cuda", 25).plain == "PATH, /usr/local/cuda"
+    assert ink.paths("a" * 30 + "/b", 25).plain == "a" * 30 + "/b"

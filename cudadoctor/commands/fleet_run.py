@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -25,6 +26,8 @@ from cudadoctor.saying import say
 
 NO_REPORT = "no-report.jsonl"
 """In the folder, read by `fleet summary`: each node that gave no report, and why, a line."""
+RAY_ATTEMPTS = "RAY_NUM_REDIS_GET_RETRIES"
+"""Variable of Ray (_private/ray_constants.py): how often an address where nothing answers is tried, 40 s each; 20 by default."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 
 
@@ -100,6 +103,7 @@ def _asked(options: RunOptions) -> Asked:
 
 
 def _asked_by_ray(named: tuple[str, ...] | None, asking: Asking) -> Asked:
+    os.environ.setdefault(RAY_ATTEMPTS, "1")  # Ray reads it when it is imported
     try:
         from cudadoctor.fleet.ray_cluster import ask_ray, cluster_nodes, connect
     except ModuleNotFoundError as error:

@@ -2,9 +2,9 @@
 
     python benchmarks/start_up.py [--rounds N] [--root IMAGE]
 
-Each round runs every command once before the next round begins; medians of the wall clock and the greatest peak memory are
-printed. `check` examines this machine: where it has a GPU, the figure includes its probes. `preflight --root` judges the unpacked
-image given, else a small one with a toolkit and a stand-in for torch.
+After one start of each, which compiles the modules, each round runs every command once before the next round begins; medians
+of the wall clock and the greatest peak memory are printed. `check` examines this machine: where it has a GPU, its probes
+are in the figure. `preflight --root` judges the unpacked image given, else a small one with a toolkit and a stand-in for torch.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ TARGET = ("--gpu", "RTX 4090", "--gpu", "12.0", "--driver", "580")
 TICKET = """RuntimeError: CUDA error: no kernel image is available for execution on the device
 torch 2.5.1+cu124, NVIDIA GeForce RTX 5090, driver 580.95.05, Ubuntu 24.04
 """
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled; a checkout would be anew at every start
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def run(arguments: list[str]) -> Run:
     """Run a command to its end, whatever its exit code, with nothing of its output shown."""
     silence = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in (0, 1, 2)]
     started = time.perf_counter()
-    child = os.posix_spawn(arguments[0], arguments, {**os.environ, "PYTHONPATH": str(ROOT)}, file_actions=silence)
+    child = os.posix_spawn(arguments[0], arguments, ENVIRONMENT, file_actions=silence)
     _, _, usage = os.wait4(child, 0)
     return Run(time.perf_counter() - started, usage.ru_maxrss * 1024)
 
@@ -87,6 +89,8 @@ def main() -> None:
         ticket.write_text(TICKET, encoding="utf-8")
         measured = commands(ticket, options.root or small_image(Path(folder) / "image"))
         runs: dict[str, list[Run]] = {name: [] for name in measured}
+        for arguments in measured.values():
+            run(arguments)
         for _ in range(options.rounds):
             for name, arguments in measured.items():
                 runs[name].append(run(arguments))

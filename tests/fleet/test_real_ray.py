@@ -1,10 +1,9 @@
-"""`fleet run` on a Slurm and on a Ray cluster that really run on this machine; docs/fleet_engines.md says how to start them."""
+"""`fleet run` on a Ray cluster of several nodes that really runs on this machine."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,34 +24,6 @@ def silent(folder: Path) -> dict[str, str]:
     path = folder / "no-report.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {row["node"]: row["because"] for row in rows}
-
-
-@pytest.fixture(scope="module")
-def slurm_up() -> list[str]:
-    """The nodes of a Slurm that are idle."""
-    if shutil.which("sinfo") is None:
-        pytest.skip("no Slurm on this machine")
-    shown = subprocess.run(["sinfo", "-N", "-h", "-t", "idle", "-o", "%N"], capture_output=True, text=True, timeout=30)
-    nodes = sorted(set(shown.stdout.split()))
-    if len(nodes) < 2:
-        pytest.skip(f"fewer than two idle Slurm nodes: {shown.stdout}{shown.stderr}")
-    return nodes
-
-
-def test_every_slurm_node_reports(slurm_up: list[str], tmp_path: Path) -> None:
-    folder = tmp_path / "reports"
-    run("slurm", str(folder), "--nodes", ",".join(slurm_up))
-    assert sorted(path.stem for path in folder.glob("*.json")) == slurm_up
-    assert {json.loads(path.read_text())["node"] for path in folder.glob("*.json")} == set(slurm_up)
-
-
-def test_a_slurm_node_that_hangs_leaves_no_job_behind(slurm_up: list[str], tmp_path: Path) -> None:
-    folder = tmp_path / "reports"
-    arguments = ("--nodes", slurm_up[0], "--wait", "2", "--timeout", "2", "--command", "sh -c 'exec sleep 300'")
-    assert run("slurm", str(folder), *arguments).returncode == ExitCode.UNDETERMINED
-    assert silent(folder)[slurm_up[0]].startswith("gave no answer within 19 s")
-    left = subprocess.run(["squeue", "-h", "-w", slurm_up[0], "-t", "running"], capture_output=True, text=True, timeout=30)
-    assert left.stdout == ""
 
 
 @pytest.fixture

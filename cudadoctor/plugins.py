@@ -6,7 +6,9 @@ import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudadoctor.background import in_background
@@ -57,15 +59,26 @@ NO_WORD = PluginWord()
 @functools.cache
 def installed() -> tuple[Plugin, ...]:
     """The plugins installed beside this package, each once, ordered by package and name."""
-    from importlib import metadata
+    offering = {str(file.parent.parent) for folder in folders() for file in _offers_in(Path(folder))}
+    if not offering:
+        return ()
+    from importlib import metadata  # takes longer to import than the look at the files
 
     found = {
         Plugin(point.name, distribution.name, distribution.version)
-        for distribution in metadata.distributions(path=list(folders()))
+        for distribution in metadata.distributions(path=sorted(offering))
         for point in distribution.entry_points
         if point.group == GROUP
     }
     return tuple(sorted(found, key=lambda plugin: (plugin.package, plugin.name)))
+
+
+def _offers_in(folder: Path) -> Iterator[Path]:
+    """The lists of entry points in which the group's name stands; what cannot be read offers nothing."""
+    for file in folder.glob("*.dist-info/entry_points.txt"):
+        with suppress(OSError):
+            if GROUP.encode() in file.read_bytes():
+                yield file
 
 
 def folders() -> tuple[str, ...]:

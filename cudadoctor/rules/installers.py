@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from cudadoctor.model.fact import Known, maybe
@@ -83,6 +82,9 @@ def _refused(error: ErrorSeen) -> Refused | None:
 
 
 def _requirement(text: str) -> tuple[str, Version | None] | None:
+    # Imported late: it takes longer to import than all rules of this module, and few texts need it.
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         parsed = Requirement(text.strip())
     except InvalidRequirement:

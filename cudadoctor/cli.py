@@ -36,6 +36,7 @@ from cudadoctor.cli_options import (
     MatrixChoice,
     NodeOption,
     NodesOption,
+    OrdinalOption,
     OutputOption,
     PidOption,
     PlatformOption,
@@ -473,7 +474,7 @@ def fleet_run(
 def bench(
     part: Annotated[BenchPart, typer.Argument(metavar="[gemm|attention|memory|all]", help="What to measure.")] = BenchPart.ALL,
     quick: Annotated[bool, typer.Option("--quick", help="Only the best rung of each, in less than ten seconds.")] = False,
-    gpu: Annotated[int, typer.Option("--gpu", metavar="N", help="CUDA's number of the GPU.")] = 0,
+    gpu: OrdinalOption = 0,
     against: Annotated[
         Path | None,
         typer.Option("--against", metavar="OLD.json", help="Say what changed since a saved run, beyond the noise of both."),

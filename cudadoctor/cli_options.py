@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import Enum
 from pathlib import Path
@@ -128,6 +129,22 @@ def _startable(wanted: str | None) -> str | None:
     return wanted
 
 
+def _seconds(text: str | float) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds <= 86400:
+        raise typer.BadParameter(f"{text!r} is not a number of seconds from 1 to 86400")
+    return seconds
+
+
+def _ordinal(text: str | int) -> int:
+    if not re.fullmatch(r"[0-9]{1,4}", str(text)):
+        raise typer.BadParameter(f"{text!r} is not the number of a GPU, such as 0")
+    return int(text)
+
+
 def _python_version(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"\d\.\d{1,2}", text):
         raise typer.BadParameter(f"{text!r} is not a Python release such as 3.12")
@@ -147,8 +164,10 @@ SelectOption = Annotated[list[str] | None, _option("--select", "Only these rules
 IgnoreOption = Annotated[list[str] | None, _option("--ignore", "All but these rules.", "RULE")]
 FailOnOption = Annotated[FailOn, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86400, help="Deadline of the whole command.")
+    float,
+    typer.Option("--timeout", metavar="SECONDS", parser=_seconds, help="Deadline of the whole command, from 1 to 86400."),
 ]
+OrdinalOption = Annotated[int, typer.Option("--gpu", metavar="N", parser=_ordinal, help="CUDA's number of the GPU.")]
 NodeOption = Annotated[str | None, _option("--node", "Name of this machine in the report.", "NAME")]
 AssumeOption = Annotated[
     list[str] | None,

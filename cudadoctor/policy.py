@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ OWN_FILE, SHARED_FILE = "cudadoctor.toml", "pyproject.toml"
 TABLE = "tool.cudadoctor"
 READING = "policy"
 MAX_BYTES = 1024 * 1024
+_ENDLESS_KEY = re.compile(r"(?:[\w\"'-][ \t]*\.[ \t]*[\"']?){100}")
+"""Keys of one character, as many parts as the bytes allow: tomllib's time grows with the square of the parts."""
 FAIL_ON = ("error", "warning", "never")
 KEYS = ("gpus", "driver", "require", "select", "ignore", "severity", "fail-on")
 
@@ -120,9 +123,12 @@ def _is_there(path: Path) -> bool:
 def read_policy(path: Path, matrices: Matrices, shown: str = "") -> Policy:
     """The policy in a file, which reports call `shown`, else by its path; raises PolicyError."""
     reader = _Reader(shown or str(path), matrices)
+    text = _text(path)
+    if _ENDLESS_KEY.search(text):
+        raise PolicyError(f"{reader.file}: nested too deeply")
     try:
-        document = tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
+        document = tomllib.loads(text)
+    except ValueError as error:  # TOMLDecodeError, and that of a number of too many digits
         raise PolicyError(f"{reader.file}: not TOML: {error}") from error
     except RecursionError as error:
         raise PolicyError(f"{reader.file}: nested too deeply") from error

@@ -14,7 +14,7 @@ from msgspec import structs
 from cudadoctor import plugins
 from cudadoctor.assumptions import AssumptionError, assume
 from cudadoctor.commands.output import OutputError, OutputOptions, emit, exit_code
-from cudadoctor.commands.reading import InputError, read_input
+from cudadoctor.commands.reading import InputError, named_input, read_input
 from cudadoctor.diagnosis import Diagnosis, Selection, SelectionError, diagnose
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.matrices import Matrices
@@ -156,4 +156,4 @@ def read_report(path: Path) -> Report:
     try:
         return from_json(data, Report)
     except DocumentError as error:
-        raise InputError(f"{path} is no cudadoctor report: {error}") from error
+        raise InputError(f"{named_input(path)} is no cudadoctor report: {error}") from error

@@ -20,7 +20,7 @@ def read_input(path: Path | str, limit_bytes: int, too_large_for: str) -> bytes:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > limit_bytes:
-        raise InputError(f"{path} is larger than {limit_bytes // MIB} MiB, too large for {too_large_for}")
+        raise InputError(f"{named_input(path)} is larger than {limit_bytes // MIB} MiB, too large for {too_large_for}")
     return data
 
 
@@ -34,3 +34,8 @@ def open_input(path: Path | str) -> BinaryIO:
         kind = "is a folder" if file.is_dir() else "is not a regular file; to read a pipe, name - and pipe it in"
         raise InputError(f"{path} {kind}")
     return file.open("rb")
+
+
+def named_input(path: Path | str) -> str:
+    """What an input is called in a message."""
+    return "standard input" if str(path) == "-" else str(path)

@@ -31,6 +31,7 @@ from cudadoctor.saying import say
 
 MAX_LINE_BYTES = 4 * MAX_PASTE_BYTES
 """Longest line of a dump of tickets: a paste with every character escaped."""
+MAX_DROPPED = 16
 
 
 BAD_LINES_SHOWN = 5
@@ -59,13 +60,19 @@ def run(options: TriageOptions) -> ExitCode:
     try:
         if not plugins.installed():  # their names are known only when they are asked
             options.selection.rules()
-        data = read_input(options.path, MAX_PASTE_BYTES, "one text; give the part around the error")
-        diagnosis = diagnose_text(data, Matrices.load(), selection=options.selection, ask=plugins.ask_plugins)
+        diagnosis = diagnose_text(_pasted(options.path), Matrices.load(), selection=options.selection, ask=plugins.ask_plugins)
         file = judged_file(options.path) if str(options.path) != "-" else None
         emit(redact(diagnosis.report), replace(options.output, judged=file))
     except (InputError, PasteError, SelectionError, OutputError) as error:
         return _refused(str(error))
     return exit_code(diagnosis.report, options.output.fail_on, diagnosis.crashes)
+
+
+def _pasted(path: Path) -> bytes:
+    data = read_input(path, MAX_PASTE_BYTES, "one text; give the part around the error")
+    if not data.strip():
+        raise InputError("there is nothing to diagnose: the text is empty")
+    return data
 
 
 def _refused(message: str) -> ExitCode:
@@ -161,11 +168,16 @@ def _put(results: FileIO, line: bytes) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines of bounded length; of a longer one the rest is dropped, so that it is reported as a bad line."""
+    """Lines of bounded length; of a longer one the rest is dropped, so that it is reported as a bad line.
+
+    Raises InputError where MAX_DROPPED such lengths hold no end of the line: such a stream is no dump.
+    """
     while line := stream.readline(MAX_LINE_BYTES):
-        whole = line
+        whole, dropped = line, 0
         while not line.endswith(b"\n") and len(line) == MAX_LINE_BYTES and (line := stream.readline(MAX_LINE_BYTES)):
-            whole = b"{"
+            whole, dropped = b"{", dropped + 1
+            if dropped == MAX_DROPPED:
+                raise InputError(f"a line is longer than {MAX_DROPPED * MAX_LINE_BYTES // 2**20} MiB: this is no dump of tickets")
         yield whole
 
 

@@ -24,6 +24,8 @@ from cudadoctor.model.codec import DocumentError
 
 MAX_REPORT_BYTES = 16 * 2**20
 """Longest report read; real ones have some ten to a hundred kilobytes."""
+MAX_SKIPPED_BYTES = 8 * MAX_REPORT_BYTES
+"""After so much without the beginning of a report, the rest of a stream is left: it may be a bomb that unpacks to zeros."""
 BLOCK_BYTES = 2**20
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 """Files of a folder that are read."""
@@ -109,7 +111,7 @@ def _of_stream(stream: BinaryIO, file: str) -> Iterator[Item]:
         if nothing:
             yield Unreadable(file, line, "is empty")
     except (EOFError, zlib.error, OSError) as error:
-        yield Unreadable(file, line, f"ends too early or is damaged: {error}")
+        yield Unreadable(file, line, f"ends too early or is damaged: {getattr(error, 'strerror', None) or error}")
 
 
 def _reader(stream: BinaryIO) -> Read:
@@ -129,15 +131,17 @@ def _reader(stream: BinaryIO) -> Read:
 
 def _stretches(read: Read) -> Iterator[tuple[int, bytes | None]]:
     """The line and the text of each stretch that begins with a brace in the first column; None for one that is too long."""
-    rest, line, skips = b"", 1, False
-    while block := read(BLOCK_BYTES):
+    rest, line, skips, skipped = b"", 1, False, 0
+    while skipped <= MAX_SKIPPED_BYTES and (block := read(BLOCK_BYTES)):
         first, *others = _START.split(rest + block)
         *whole, rest = first, *(b"{" + other for other in others)
         for text in whole:
             if not skips:
                 yield line, text
-            line, skips = line + text.count(b"\n") + 1, False
-        if len(rest) > MAX_REPORT_BYTES:
+            line, skips, skipped = line + text.count(b"\n") + 1, False, 0
+        if skips:
+            skipped += len(block)
+        if len(rest) > MAX_REPORT_BYTES or skips:
             if not skips:
                 yield line, None
             line, rest, skips = line + rest[:-1].count(b"\n"), rest[-1:], True

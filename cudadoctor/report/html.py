@@ -12,6 +12,7 @@ from cudadoctor.model.proof import Proof, ProofLayer, ProofOutcome
 from cudadoctor.model.report import Report, Verdict
 from cudadoctor.report import inert
 from cudadoctor.report.html_page import element, page, table, text
+from cudadoctor.report.html_roofline import rooflines
 from cudadoctor.report.marks import OF_OUTCOME, OF_SEVERITY, Mark
 from cudadoctor.report.options import Charset, RenderOptions
 from cudadoctor.report.outline import Branch, outline, unknown_by_reason
@@ -238,6 +239,7 @@ def _proofs(report: Report) -> Iterator[str]:
     ]
     if rows:
         yield f'<div class="scroll">{table(("Layer", "GEMM", "attention", "Remarks"), rows)}</div>'
+    yield from rooflines(report)
 
 
 def _cell(cell: Cell | None) -> str:

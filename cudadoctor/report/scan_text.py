@@ -68,7 +68,12 @@ def _table(files: tuple[FileReport, ...], argument: str, ink: Ink) -> Padding:
     table.add_column(overflow="fold", ratio=3)
     for file in files:
         path = ink.value(_short(file.path, argument))
-        table.add_row(path, ink.value(size_words(file.size)), ink.prose(code_words(file)), _verdict(file, ink))
+        table.add_row(
+            path,
+            ink.value(size_words(file.size) if file.size or not file.problem else ""),
+            ink.prose(code_words(file)),
+            _verdict(file, ink),
+        )
     return Padding(table, (0, 0, 0, GAP))
 
 
@@ -143,7 +148,7 @@ def size_words(size: int) -> str:
 def code_words(file: FileReport) -> str:
     """`475 modules: sm_75 sm_80; 59 of them also sm_100a`: targets together that have equal counts, most frequent first."""
     if not file.modules and not file.relocatable_modules:
-        return "no GPU code"
+        return "not read" if file.problem else "no GPU code"
     parts = [_code_words(file.code, file.modules)] if file.modules else []
     if file.relocatable_modules:
         parts.append("relocatable " + _code_words(file.relocatable_code, file.relocatable_modules))

@@ -41,6 +41,7 @@ OURS = {
     ),
     *("h1", "h2", "h3", "p", "strong", "code", "pre", "button", "details", "summary", "ol", "ul", "li", "a"),
     *("table", "thead", "tbody", "tr", "th", "td"),
+    *("figure", "figcaption", "svg", "path", "text", "circle", "title"),
 }
 CHROMIUM = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 
 from cudadoctor.binary.contents import Contents
@@ -119,3 +120,9 @@ def test_size_words(size: int, words: str) -> None:
 )
 def test_code_words(groups: tuple[ModuleGroup, ...], words: str) -> None:
     assert code_words(file("/a", *groups)) == words
+
+
+def test_a_file_that_could_not_be_read_is_not_said_to_have_no_code() -> None:
+    damaged = structs.replace(file("/a"), problem="cut short")
+    assert code_words(damaged) == "not read"
+    assert code_words(structs.replace(file("/a", group("sm_80")), problem="cut short")) == "sm_80"

@@ -17,7 +17,7 @@ def in_background(work: Callable[[], T], name: str) -> Future[T]:
     def do() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # whoever asks for the result gets it
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for; else that waits for ever
             future.set_exception(error)
 
     if started(threading.Thread(target=do, name=name, daemon=True)) is not None:

@@ -11,6 +11,8 @@ import typer.core
 from cudadoctor.exit_codes import ExitCode
 from cudadoctor.saying import say
 
+WRONG_USAGE: type[Exception] = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
+"""The class of all errors that are told to the user: typer brings click's under a name of its own, or click's itself."""
 DIAGNOSE, ASK, MEASURE, MANY = "Diagnose", "Ask", "Measure", "Many machines"
 
 
@@ -43,9 +45,7 @@ class Grouped(typer.core.TyperGroup):
             code = super().main(*args, **options)
         except typer.Abort:
             sys.exit(ExitCode.INTERRUPTED)
-        except Exception as error:
-            if not hasattr(error, "format_message"):  # typer's own errors, whichever click it brings
-                raise
+        except WRONG_USAGE as error:
             _say_usage(error)
             sys.exit(ExitCode.USAGE)
         sys.exit(code if isinstance(code, int) else ExitCode.OK)

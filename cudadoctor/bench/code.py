@@ -38,13 +38,20 @@ class Code:
         """The code of one kernel, by the first source that has it."""
         because = NO_COMPILER
         for source in sources:
-            try:
-                self.images[kernel.name] = source.code(kernel, capability, COMPILE_LIMIT_S).path
-            except (CompileError, CompilerUnavailableError, CompilerStuckError, OSError) as error:  # noqa: PERF203  # each is tried
-                because = str(error)
-            else:
+            made = _made(kernel, capability, source)
+            if isinstance(made, Path):
+                self.images[kernel.name] = made
                 return
+            because = made
         self.refused[kernel.name] = because
+
+
+def _made(kernel: KernelSpec, capability: ComputeCapability, source: CodeSource) -> Path | str:
+    """The image, or why this source has none."""
+    try:
+        return source.code(kernel, capability, COMPILE_LIMIT_S).path
+    except (CompileError, CompilerUnavailableError, CompilerStuckError, OSError) as error:
+        return str(error)
 
 
 def code_for(kernels: Iterable[KernelSpec], capability: ComputeCapability, compilers: Compilers, folder: Path) -> Code:

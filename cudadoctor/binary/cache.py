@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from cudadoctor.binary.contents import Contents
 from cudadoctor.model import codec
+from cudadoctor.paths import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,7 @@ class ScanCache:
     def of_environment(cls, environ: Mapping[str, str]) -> ScanCache:
         """The cache of this user: below $XDG_CACHE_HOME or ~/.cache; none where there is no home: none is made for that."""
         home = environ.get("HOME", "")
-        base = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home and os.path.isdir(home) else "")  # noqa: PTH112  # text
+        base = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home and is_folder(home) else "")
         return cls(f"{base}/cudadoctor" if base.startswith("/") else None)
 
     def get(self, path: str, status: os.stat_result) -> Contents | None:

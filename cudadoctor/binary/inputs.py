@@ -116,7 +116,7 @@ def mapped_files(maps: str, root: str) -> tuple[str, ...]:
 
     A file that was replaced since has ` (deleted)` behind its path and is left out: what is on disk is not what runs.
     """
-    same_root = not os.path.isdir(root) or os.path.realpath(root) == "/"  # noqa: PTH112 - procfs link
+    same_root = not is_folder(root) or os.path.realpath(root) == "/"
     files: dict[str, None] = {}
     for line in maps.splitlines():
         fields = line.split(None, 5)
@@ -141,7 +141,7 @@ def folder_files(folder: str) -> Iterator[str]:
 
 def may_be_binary(name: str) -> bool:
     """False for names whose ending says text, picture or model weights."""
-    return os.path.splitext(name)[1].lower() not in _TEXT_SUFFIXES  # noqa: PTH122 - called for every file of a tree
+    return os.path.splitext(name)[1].lower() not in _TEXT_SUFFIXES
 
 
 def _package_files(name: str, interpreter: Interpreter) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def find_package(name: str, folders: Sequence[str]) -> tuple[str, ...] | None:
 def _record_of(name: str, folder: str) -> Path | None:
     wanted = normalised(name)
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are wanted
+        names = os.listdir(folder)
     except OSError:
         return None
     for entry in names:
@@ -196,4 +196,4 @@ def recorded_files(record: Path, folder: str) -> Iterator[str]:
     for line in lines:
         path = line.split('"')[1] if line.startswith('"') else line.split(",")[0]
         if path and may_be_binary(path):
-            yield os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - entries may climb out with ..
+            yield os.path.normpath(os.path.join(folder, path))  # entries may climb out of the folder with ..

@@ -93,8 +93,13 @@ class LoadedObject:
         return posixpath.dirname(self.path)
 
 
-class _StopSearch(Exception):  # noqa: N818 - control flow inside this module: ld.so gives up at a file that is no library
-    pass
+class _NotALibraryError(Exception):
+    """A file on the path is no library at all: ld.so gives up there instead of looking further."""
+
+
+def _absolute(path: str) -> str:
+    """The path from the root on, of this machine or of an image's; links stay, as they decide what $ORIGIN is."""
+    return path if posixpath.isabs(path) else os.path.abspath(path)
 
 
 def host_machine() -> Machine:
@@ -109,7 +114,7 @@ def _processor() -> str:
 def host_hwcaps() -> tuple[str, ...]:
     """The glibc-hwcaps folders that this machine's ld.so searches, best first; empty where that is not known."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - procfs
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             return x86_levels(file.read(1 << 16))
     except OSError:
         return ()
@@ -158,7 +163,7 @@ class LoaderView:
         try:
             for candidate in self._candidates(name, asker):
                 self._take(candidate, copies, rejected)
-        except _StopSearch:
+        except _NotALibraryError:
             pass
         if not copies:
             return Unresolved(name, tuple(rejected))
@@ -167,7 +172,7 @@ class LoaderView:
 
     def load(self, path: str, loader: LoadedObject | None = None) -> LoadedObject | None:
         """The object that a path would become; None where it is not a readable 64-bit ELF file."""
-        absolute = path if posixpath.isabs(path) else os.path.abspath(path)  # noqa: PTH100 - links must stay
+        absolute = _absolute(path)
         real = self.root.real_path(absolute)
         if real is None:
             return None
@@ -192,7 +197,7 @@ class LoaderView:
             return
         rejected.append(Rejected(candidate.path, reason))
         if not copies and reason not in _PASSED_OVER:
-            raise _StopSearch
+            raise _NotALibraryError
 
     def _verdict(self, real_path: str) -> str:
         """Why ld.so does not take a file; empty where it does."""
@@ -201,7 +206,7 @@ class LoaderView:
         return self._verdicts[real_path]
 
     def _inspect(self, here: str) -> str:
-        if os.path.islink(here):  # noqa: PTH114 - text path; a real path is a link only where links go in circles
+        if os.path.islink(here):  # a real path is a link only where links go in circles
             return "symbolic links that go in circles"
         if not os.access(here, os.R_OK):
             return _UNREADABLE
@@ -249,7 +254,7 @@ class LoaderView:
 
     def _existing(self, paths: Iterable[str], via: Via, owner: str | None) -> Iterator[LibraryCopy]:
         for path in paths:
-            absolute = path if posixpath.isabs(path) else os.path.abspath(path)  # noqa: PTH100 - links must stay
+            absolute = _absolute(path)
             real = self.root.real_path(absolute)
             if real is not None:
                 yield LibraryCopy(absolute, real, via, owner)

@@ -49,7 +49,7 @@ class InstalledPackage:
         """The files that may be binaries; raises InputError where their list cannot be read."""
         if self.record is not None:
             return recorded_files(self.record, self.folder)
-        return folder_files(os.path.join(self.folder, self.module))  # noqa: PTH118 - text paths throughout
+        return folder_files(os.path.join(self.folder, self.module))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _module(name: str) -> str:
 
 def _listed(folder: str) -> frozenset[str]:
     try:
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - names are wanted
+        return frozenset(os.listdir(folder))
     except OSError:
         return frozenset()
 
@@ -150,7 +150,7 @@ def _read_file(path: str, cache: ScanCache) -> FoundFile | None:
 
     Those pick their kernels by GPU: what they hold says nothing of the package's code.
     """
-    if path.endswith(_NOT_LOADED) or is_nvidia(os.path.basename(path)):  # noqa: PTH119 - text paths
+    if path.endswith(_NOT_LOADED) or is_nvidia(os.path.basename(path)):
         return None
     try:
         with FileSource(path) as source:
@@ -169,7 +169,7 @@ def _read_file(path: str, cache: ScanCache) -> FoundFile | None:
 def _contents(path: str, source: FileSource) -> Contents | None:
     """What the file holds; of a ptxas (Triton brings its own) also the targets that it names."""
     contents = read_contents(source)
-    if contents is None or not os.path.basename(path).startswith("ptxas"):  # noqa: PTH119 - text paths
+    if contents is None or not os.path.basename(path).startswith("ptxas"):
         return contents
     return structs.replace(contents, named_targets=named_targets(source))
 

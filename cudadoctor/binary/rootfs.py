@@ -7,6 +7,8 @@ import os
 import posixpath
 from dataclasses import dataclass
 
+from cudadoctor.paths import exists, is_folder
+
 MAX_LINKS = 40
 """Symbolic links followed for one path, as in the Linux kernel."""
 
@@ -33,7 +35,7 @@ class RootFolder:
                 continue
             step = posixpath.join(current, part)
             try:
-                target = os.readlink(self.here(step))  # noqa: PTH115 - text paths of another root
+                target = os.readlink(self.here(step))
             except OSError:
                 current = step  # not a link, or absent: told apart at the end
                 continue
@@ -52,7 +54,7 @@ class RootFolder:
         if self.folder != "/":
             return False
         try:
-            os.stat(path)  # noqa: PTH116 - text paths of another root
+            os.stat(path)
         except OSError as error:
             return error.errno == errno.ELOOP
         except ValueError:
@@ -66,11 +68,11 @@ class RootFolder:
     def is_folder(self, path: str) -> bool:
         """True where `path`, links followed, is a folder of the image."""
         real = self.real_path(path)
-        return real is not None and os.path.isdir(self.here(real))  # noqa: PTH112 - text paths of another root
+        return real is not None and is_folder(self.here(real))
 
 
 def _real_path_here(path: str) -> str | None:
     try:
-        return os.path.realpath(path, strict=True) if os.path.exists(path) else None  # noqa: PTH110 - thousands of misses
+        return os.path.realpath(path, strict=True) if exists(path) else None  # most are not there: asking first is the quick way
     except (OSError, ValueError):
         return None

@@ -90,7 +90,7 @@ def _of_file(file: str) -> Iterator[Item]:
         if not _is_regular(file):
             yield Unreadable(file, 0, "is not a regular file; to read a pipe, name - and pipe it in")
             return
-        with open(file, "rb") as stream:  # noqa: PTH123  # a tenth of the time of a small report goes into making a Path
+        with open(file, "rb") as stream:  # noqa: PTH123  # half the time of Path.open, for each of 10,000 files
             yield from _of_stream(stream, file)
     except OSError as error:
         yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
